@@ -1,0 +1,1 @@
+"""Simulation and control-theory workbench for language-model inference steered by uncertainty."""

@@ -1,0 +1,31 @@
+"""The one closed loop: advance, observe, step, apply, record. Nothing else closes it.
+
+Within one engine step decisions come in the order of `DecisionPoint`: order, then temperature and keep, then (after the
+forward pass) reveal and route. A plant stops only where a controller is present; elsewhere it follows its default
+(first come first served, the scenario's temperature, every block kept).
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from workbench.protocols import Action, Controllers, Observation, Plant
+
+
+class Recorder(Protocol):
+    def decision(self, observation: Observation, action: Action, applied: Action) -> None: ...
+
+
+def close_loop(
+    plant: Plant,
+    controllers: Controllers,
+    recorder: Recorder,
+    on_decision: Callable[[], None] = lambda: None,
+) -> None:
+    """Drive `plant` with `controllers` until every request has ended. `on_decision` moves a progress bar."""
+    states = {point: controller.init(plant.num_slots) for point, controller in controllers.items()}
+    while (point := plant.advance()) is not None:
+        observation = plant.observe(point)
+        states[point], action = controllers[point].step(states[point], observation)
+        applied = plant.apply(point, action)
+        recorder.decision(observation, action, applied)
+        on_decision()
