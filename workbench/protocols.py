@@ -13,7 +13,8 @@ waiting requests included. Every array below has the slot as its first axis. An 
     request_id  whose row it is (-1 only where inactive)
 
 Permuting slots permutes actions, and no row's action depends on whether another sequence joins, except through what
-an order is by nature. In an inactive row floats are NaN, integers 0, flags False: see `blank_like`.
+an order is by nature. What an inactive row holds is unspecified. Arrays are read-only views of the plant's own: valid
+until the next `advance`, so a controller copies what it wants to remember, and a recorder copies at once.
 
 Delay. With `delay_steps` = d the measurements in an observation are those of the row's token k - d when it decides
 for token k + 1; `measured_step` says which engine step produced them.

@@ -1,32 +1,20 @@
 """The seam between the two plants: the engine forms a `Batch`, an `Executor` carries it out and returns a `StepResult`.
 
 The simulated executor (`sims/executor.py`) computes an elapsed time from a step-cost model and draws entropies and
-block masses from processes; the live one (`workbench/live/executor.py`) runs the model and its kernels. Everything else,
-request life cycle, KV blocks, batching, delay, decision points, is the same code.
+block masses from processes; the live one (`workbench/live/executor.py`) runs the model and its kernels. Everything
+else, request life cycle, KV blocks, batching, delay, decision points, is the same code.
 """
 
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
+from workbench.engine.requests import RequestSpec as RequestSpec
 from workbench.protocols import KeepAction, SamplingAction
 from workbench.signals import BoolArray, FloatArray, IntArray
-
-
-@dataclass(frozen=True, kw_only=True)
-class RequestSpec:
-    """All requests of a run, one array each, sorted by arrival (ties in file order). Row index is `request_id`."""
-
-    arrival_s: FloatArray
-    prompt_tokens: IntArray
-    output_tokens: IntArray  # true output length where known (trace, simulator), else the cap `max_tokens`
-    kind: IntArray  # index into `kind_names`
-    priority: IntArray
-    kind_names: tuple[str, ...] = ("any",)
-
-    def __len__(self) -> int:
-        return self.arrival_s.shape[0]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,8 +32,13 @@ class Batch:
     output_tokens: IntArray  # length (known or cap) after which the request ends
     kind: IntArray
     num_blocks: IntArray  # logical blocks of the row, those written in this step included
-    block_table: IntArray  # [n, max_blocks] physical block of each logical block, -1 beyond `num_blocks` or evicted
+    slot_block_table: NDArray[np.int32]  # [num_slots, max_blocks]; see `block_table`
     block_size: int
+
+    @property
+    def block_table(self) -> NDArray[np.int32]:
+        """[n, max_blocks] physical block of each logical block of a row, -1 beyond `num_blocks` or evicted."""
+        return self.slot_block_table[self.slot]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,9 +59,15 @@ class StepResult:
     surprisal_nats: FloatArray  # under the tempered distribution it was drawn from
     surprisal_raw_nats: FloatArray  # under T = 1 without truncation: the quality measure is its mean
     temperature_applied: FloatArray
-    block_mass: FloatArray | None  # [n, max_blocks], only for rows that decode; see `KeepObservation.block_mass`
+    block_mass: FloatArray | None  # [n, width]; a row of NaN says nothing new; None: no row does. See `KeepObservation`
     dropped_mass: FloatArray  # attention mass not read, mean over layers and query heads; 0 with no pruning
-    evicted: BoolArray | None = None  # [n, max_blocks] logical blocks the keep rule freed for good
+    evicted: BoolArray | None = None  # [n, width] logical blocks the keep rule freed for good
+    extra: Mapping[str, NDArray[Any]] = field(
+        default_factory=dict
+    )  # more measurements, first axis n; recorded as they are
+
+    def extra_rows(self, rows: IntArray) -> dict[str, NDArray[Any]]:
+        return {name: values[rows] for name, values in self.extra.items()}
 
 
 class Executor(Protocol):
@@ -87,7 +86,3 @@ class Executor(Protocol):
     def marginal_step_s(self, start: IntArray, num_tokens: IntArray) -> FloatArray:
         """Seconds each row would add to the next step: the scheduler's cost."""
         ...
-
-
-def no_measurement(n: int) -> FloatArray:
-    return np.full(n, np.nan)

@@ -1,0 +1,353 @@
+"""The plant both worlds share: arrivals, batching, delay and decision points around one executor and one clock.
+
+One engine step, in order:
+
+    1. arrivals up to now take slots (ties in file order; an arrival exactly at a step's end is in before the next
+       batch is formed, and after that step's completions have freed their slots and blocks)
+    2. ORDER          the controller ranks every ready request; the batch is formed (preemption happens here)
+    3. TEMPERATURE    for rows that will sample;   KEEP for rows that will decode
+    4. the executor carries the batch out; the clock moves on by what it took
+    5. measurements are stored for later decisions (`delay_steps`), tokens counted, ended requests leave
+
+With nothing ready the clock jumps to the next arrival. Requests that can never fit are refused on arrival and counted.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from workbench.engine.batching import form_batch
+from workbench.engine.clock import Clock
+from workbench.engine.config import EngineConfig
+from workbench.engine.executor import Batch, Executor, StepResult
+from workbench.engine.kv_blocks import evict, new_pool, release
+from workbench.engine.requests import RequestLedger, RequestSpec, RequestStatus
+from workbench.engine.telemetry import Telemetry
+from workbench.protocols import (
+    Action,
+    DecisionPoint,
+    KeepAction,
+    KeepObservation,
+    Observation,
+    OrderAction,
+    OrderObservation,
+    SamplingAction,
+    TemperatureObservation,
+)
+
+MEASUREMENTS = (
+    "entropy_raw_nats",
+    "varentropy_raw_nats2",
+    "entropy_nats",
+    "varentropy_nats2",
+    "surprisal_nats",
+    "temperature_applied",
+)
+
+
+def read_only(array: np.ndarray) -> np.ndarray:
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+class EnginePlant:
+    """A `Plant`. `controlled` lists the decision points that have a controller; the others follow the default."""
+
+    def __init__(
+        self,
+        requests: RequestSpec,
+        executor: Executor,
+        clock: Clock,
+        config: EngineConfig,
+        controlled: frozenset[DecisionPoint] = frozenset(),
+        window_steps: int | None = None,
+    ) -> None:
+        self.requests, self.executor, self.clock, self.config = requests, executor, clock, config
+        self.controlled = controlled
+        slots = self.num_slots = config.slots_for(len(requests))
+        self.pool = new_pool(config.num_blocks, slots, config.max_blocks_per_request)
+        self.ledger = RequestLedger(len(requests))
+        self.telemetry = Telemetry(len(requests), window_steps, config.entropy_target_nats)
+
+        self.request_id = np.full(slots, -1, np.int64)
+        self.occupied = np.zeros(slots, np.bool_)
+        self.known = np.zeros(slots, np.int64)  # prompt and generated tokens so far
+        self.computed = np.zeros(slots, np.int64)  # of those, in the KV cache
+        self.generated = np.zeros(slots, np.int64)
+        self.since_admission = np.zeros(slots, np.int64)
+        self.lost_tokens = np.zeros(slots, np.int64)  # KV to be computed again after a preemption
+        self.served = np.zeros(slots, np.bool_)
+        self.samples = np.zeros(slots, np.bool_)  # rows that draw a token in the batch at hand
+        self.decodes = np.zeros(slots, np.bool_)
+        self.block_mass = np.full(
+            (slots, config.max_blocks_per_request if DecisionPoint.KEEP in controlled else 0), np.nan
+        )
+        ring = config.delay_steps + 1
+        self._rings = {name: np.full((ring, slots), np.nan) for name in MEASUREMENTS}
+        self._ring_step = np.zeros((ring, slots), np.int64)
+        self._fresh = {point: np.zeros(slots, np.bool_) for point in DecisionPoint}
+        self._seen = {point: np.full(slots, -1, np.int64) for point in DecisionPoint}
+        self._spec = {
+            name: np.zeros(slots, np.int64) for name in ("prompt_tokens", "output_tokens", "kind", "priority", "rank")
+        }
+        self._batch_slot = np.zeros(config.max_running, np.int64)
+        self._batch_tokens = np.zeros(config.max_running, np.int64)
+        self._preempted = np.zeros(slots, np.int64)
+        self._next_arrival = 0  # requests before this index have arrived
+        self._backlog: list[int] = []  # arrived, no slot yet
+        self._free_slots = list(range(slots - 1, -1, -1))
+        self._order: OrderAction | None = None
+        self._sampling: SamplingAction | None = None
+        self._keep: KeepAction | None = None
+        self.step_index = 0
+        self._batch: Batch
+        self._steps = self._run()
+
+    # The plant side of the loop
+
+    def advance(self) -> DecisionPoint | None:
+        return next(self._steps, None)
+
+    def observe(self, point: DecisionPoint) -> Observation:
+        if point is DecisionPoint.ORDER:
+            return self._observe_order()
+        if point is DecisionPoint.TEMPERATURE:
+            return TemperatureObservation(
+                step=self.step_index,
+                **self._head(point, self.samples),
+                token_index=read_only(self.generated),
+                **self._delayed(MEASUREMENTS),
+            )
+        if point is DecisionPoint.KEEP:
+            return KeepObservation(
+                step=self.step_index,
+                **self._head(point, self.decodes),
+                context_tokens=read_only(self.known),
+                num_blocks=read_only(self.pool.num_logical),
+                **self._delayed(("entropy_raw_nats",)),
+                block_mass=read_only(self.block_mass),
+            )
+        raise ValueError(f"this plant has no {point.value} decisions")
+
+    def apply(self, point: DecisionPoint, action: Any) -> Action:
+        if point is DecisionPoint.ORDER:
+            self._order = action
+        elif point is DecisionPoint.TEMPERATURE:
+            low, high = max(0.0, action.temperature_min), action.temperature_max
+            self._sampling = action = replace(action, temperature=np.clip(action.temperature, low, high))
+        elif point is DecisionPoint.KEEP:
+            self._keep = action
+        return action
+
+    # One engine step after another
+
+    def _run(self) -> Iterator[DecisionPoint]:
+        horizon_s = self.config.horizon_s
+        while True:
+            self._admit_arrivals()
+            if not self.occupied.any():
+                if self._next_arrival == len(self.requests):
+                    return
+                next_s = float(self.requests.arrival_s[self._next_arrival])
+                if next_s >= horizon_s:
+                    return
+                self.clock.wait_until(next_s)
+                continue
+            start_s = self.clock.now_s
+            if start_s >= horizon_s:
+                return
+            self._order = self._sampling = self._keep = None
+            if DecisionPoint.ORDER in self.controlled:
+                yield DecisionPoint.ORDER
+            num_preempted = self._form_batch(start_s)
+            if DecisionPoint.TEMPERATURE in self.controlled and self.samples.any():
+                yield DecisionPoint.TEMPERATURE
+            if DecisionPoint.KEEP in self.controlled and self.decodes.any():
+                yield DecisionPoint.KEEP
+            result = self.executor.execute(self._batch, self._sampling, self._keep)
+            self.clock.advance(result.elapsed_s)
+            self._finish_step(result, start_s, num_preempted)
+            self.step_index += 1
+
+    def _admit_arrivals(self) -> None:
+        requests, config = self.requests, self.config
+        now_s = self.clock.now_s
+        while self._next_arrival < len(requests):
+            r = self._next_arrival
+            arrival_s = requests.arrival_s[r]
+            if arrival_s > now_s or arrival_s >= config.horizon_s:
+                break
+            self._next_arrival += 1
+            total = int(requests.prompt_tokens[r] + requests.output_tokens[r])
+            if total > config.max_context_tokens or -(-total // config.block_size) > config.num_blocks:
+                self.ledger.status[r] = RequestStatus.REFUSED
+            else:
+                self.ledger.status[r] = RequestStatus.WAITING
+                self._backlog.append(r)
+        taken = min(len(self._backlog), len(self._free_slots))
+        for r in self._backlog[:taken]:
+            slot = self._free_slots.pop()
+            self.request_id[slot], self.occupied[slot] = r, True
+            self.known[slot], self.computed[slot], self.generated[slot] = requests.prompt_tokens[r], 0, 0
+            self.since_admission[slot] = self.lost_tokens[slot] = 0
+            self.served[slot] = False
+            for name in ("prompt_tokens", "output_tokens", "kind", "priority"):
+                self._spec[name][slot] = getattr(requests, name)[r]
+            self._spec["rank"][slot] = r
+            for ring in self._rings.values():
+                ring[:, slot] = np.nan
+            for fresh in self._fresh.values():
+                fresh[slot] = False
+            self.block_mass[slot] = np.nan
+            self.executor.admit(r, slot)
+        del self._backlog[:taken]
+
+    def _form_batch(self, start_s: float) -> int:
+        config, ledger = self.config, self.ledger
+        ready = np.flatnonzero(self.occupied)
+        rank = self._spec["rank"] if self._order is None else self._order.rank
+        order = ready[np.argsort(rank[ready], kind="stable")]
+        computed_before = self.computed.copy()
+        n, num_preempted = form_batch(
+            order, self.pool, self.known, self.computed, self.since_admission, config.block_size, config.max_running,
+            config.token_budget, config.max_chunk_tokens, config.watermark_blocks, config.preemption_quantum_tokens,
+            self._batch_slot, self._batch_tokens, self._preempted,
+        )  # fmt: skip
+        if num_preempted:
+            lost = self._preempted[:num_preempted]
+            victims = self.request_id[lost]
+            ledger.num_preempted[victims] += 1
+            ledger.status[victims] = RequestStatus.WAITING
+            self.lost_tokens[lost] = np.maximum(self.lost_tokens[lost], computed_before[lost])
+            self.block_mass[lost] = np.nan
+        slot, tokens = self._batch_slot[:n].copy(), self._batch_tokens[:n].copy()
+        request_id = self.request_id[slot]
+        start = self.computed[slot]
+        samples = start + tokens == self.known[slot]
+        self.samples[:] = False
+        self.samples[slot] = samples
+        self.decodes[:] = False
+        self.decodes[slot] = samples & (tokens == 1) & (start > 0)
+        ledger.status[request_id] = RequestStatus.RUNNING
+        first = request_id[np.isnan(ledger.first_scheduled_s[request_id])]
+        ledger.first_scheduled_s[first] = start_s
+        again = np.minimum(start + tokens, self.lost_tokens[slot]) - np.minimum(start, self.lost_tokens[slot])
+        ledger.recomputed_tokens[request_id] += again
+        self._batch = Batch(
+            step=self.step_index,
+            slot=slot,
+            request_id=request_id,
+            start=start,
+            num_tokens=tokens,
+            samples=samples,
+            token_index=self.generated[slot],
+            prompt_tokens=self._spec["prompt_tokens"][slot],
+            output_tokens=self._spec["output_tokens"][slot],
+            kind=self._spec["kind"][slot],
+            num_blocks=self.pool.num_logical[slot],
+            slot_block_table=self.pool.table,
+            block_size=config.block_size,
+        )
+        return num_preempted
+
+    def _finish_step(self, result: StepResult, start_s: float, num_preempted: int) -> None:
+        batch, ledger, config = self._batch, self.ledger, self.config
+        now_s = self.clock.now_s
+        slot = batch.slot
+        num_waiting = int(np.count_nonzero(self.pool.num_held[self.occupied] == 0))
+        self.telemetry.step(
+            batch, result, start_s=start_s, elapsed_s=now_s - start_s, num_running=slot.size, num_waiting=num_waiting,
+            num_backlog=len(self._backlog), num_preempted=num_preempted,
+            blocks_used=config.num_blocks - int(self.pool.num_free[0]), blocks_free=int(self.pool.num_free[0]),
+        )  # fmt: skip
+        self.computed[slot] += batch.num_tokens
+        self.served[:] = False
+        self.served[slot] = True
+        rows = np.flatnonzero(batch.samples)
+        drew = slot[rows]
+        place = self.generated[drew] % (config.delay_steps + 1)
+        for name, ring in self._rings.items():
+            ring[place, drew] = getattr(result, name)[rows]
+        self._ring_step[place, drew] = batch.step
+        for fresh in self._fresh.values():
+            fresh[drew] = True
+        if result.block_mass is not None and self.block_mass.shape[1]:
+            told = ~np.isnan(result.block_mass).all(axis=1)
+            self.block_mass[slot[told], : result.block_mass.shape[1]] = result.block_mass[told]
+        if result.evicted is not None:
+            for row in np.flatnonzero(result.evicted.any(axis=1)):
+                evict(self.pool, slot[row], result.evicted[row])
+        self.generated[drew] += 1
+        self.known[drew] += 1
+        self.since_admission[drew] += 1
+        owner = batch.request_id[rows]
+        ledger.generated_tokens[owner] = self.generated[drew]
+        first = owner[np.isnan(ledger.first_token_s[owner])]
+        ledger.first_token_s[first] = now_s
+        for row in rows[result.ended[rows] | (self.generated[drew] >= batch.output_tokens[rows])]:
+            done = int(slot[row])
+            r = int(batch.request_id[row])
+            ledger.status[r], ledger.finished_s[r] = RequestStatus.COMPLETED, now_s
+            release(self.pool, done)
+            self.request_id[done], self.occupied[done] = -1, False
+            self.samples[done] = self.decodes[done] = self.served[done] = False
+            self._free_slots.append(done)
+            self.executor.release(r, done)
+
+    # Observations
+
+    def _head(self, point: DecisionPoint, active: np.ndarray) -> dict[str, np.ndarray]:
+        """Arrays every observation has. A measurement is new once per decision point."""
+        seen = self._seen[point]
+        joined = active & (seen != self.request_id)
+        seen[active] = self.request_id[active]
+        enough = self.generated > self.config.delay_steps
+        measured = active & self._fresh[point] & enough
+        self._fresh[point][active] = False
+        place = self._delayed_place()
+        steps = self._ring_step[place, np.arange(self.num_slots)]
+        return {
+            "active": active.copy(),
+            "joined": joined,
+            "request_id": self.request_id.copy(),
+            "measured": measured,
+            "measured_step": np.where(measured, steps, 0),
+        }
+
+    def _delayed_place(self) -> np.ndarray:
+        """Ring row of token `generated - 1 - delay` of each slot."""
+        return (self.generated - 1 - self.config.delay_steps) % (self.config.delay_steps + 1)
+
+    def _delayed(self, names: tuple[str, ...]) -> dict[str, np.ndarray]:
+        """Measurements of the token `delay_steps` before the last, NaN where that is before the first."""
+        if self.config.delay_steps == 0:
+            return {name: read_only(self._rings[name][0]) for name in names}
+        place, every = self._delayed_place(), np.arange(self.num_slots)
+        enough = self.generated > self.config.delay_steps
+        return {name: np.where(enough, self._rings[name][place, every], np.nan) for name in names}
+
+    def _observe_order(self) -> OrderObservation:
+        active = self.occupied
+        want = np.minimum(self.known - self.computed, self.config.max_chunk_tokens)
+        cost_s = np.full(self.num_slots, np.nan)
+        cost_s[active] = self.executor.marginal_step_s(self.computed[active], want[active])
+        known_length = self.requests.length_known
+        remaining = self._spec["output_tokens"] - self.generated
+        return OrderObservation(
+            step=self.step_index,
+            **self._head(DecisionPoint.ORDER, active),
+            served=read_only(self.served),
+            running=self.pool.num_held > 0,
+            arrival_rank=read_only(self._spec["rank"]),
+            kind=read_only(self._spec["kind"]),
+            priority=read_only(self._spec["priority"]),
+            prompt_tokens=read_only(self._spec["prompt_tokens"]),
+            computed_tokens=read_only(self.computed),
+            generated_tokens=read_only(self.generated),
+            remaining_tokens_oracle=remaining.astype(float) if known_length else np.full(self.num_slots, np.nan),
+            **self._delayed(("entropy_raw_nats", "varentropy_raw_nats2")),
+            marginal_step_s=cost_s,
+        )
