@@ -1,0 +1,69 @@
+"""The one place where a backend is chosen: `backend(name)` gives its ops as one explicit object.
+
+    torch    plain tensor code, any device, no compiler: the reference
+    cpu      own C++ extension where it pays, torch for the rest; without a compiler it is `torch`, and says so once
+    triton   Triton kernels, for a GPU (or the interpreter)
+
+The object names what it really runs, so that a record can say which code made its numbers.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kernels import reference
+
+BACKENDS = ("torch", "cpu", "triton")
+
+
+@dataclass(frozen=True)
+class Ops:
+    """The ops of one backend; signatures are those of `kernels.reference`."""
+
+    name: str  # what was asked for
+    implementation: str  # what really runs, for the record: "torch", "cpu-avx512bf16", "triton", ...
+    sampler: str  # the default of logit_stats here
+    logit_stats: Callable[..., reference.LogitStats]
+    topk_entropy: Callable[..., reference.TopkEntropy]
+    paged_attention: Callable[..., reference.AttentionOutput]
+    chunk_attention: Callable[..., Any]
+    kv_write: Callable[..., None]
+    rms_norm: Callable[..., Any]
+    layer_norm: Callable[..., Any]
+    rotary: Callable[..., Any]
+    swiglu: Callable[..., Any]
+    gelu: Callable[..., Any]
+    keep_blocks: Callable[..., Any]
+    reveal_prefix: Callable[..., Any]
+    linear_prepack: Callable[..., Any]
+    linear: Callable[..., Any]
+
+
+def _torch_ops() -> Ops:
+    return Ops(
+        name="torch",
+        implementation="torch",
+        sampler="gumbel",
+        logit_stats=reference.logit_stats,
+        topk_entropy=reference.topk_entropy,
+        paged_attention=reference.paged_attention,
+        chunk_attention=reference.chunk_attention,
+        kv_write=reference.kv_write,
+        rms_norm=reference.rms_norm,
+        layer_norm=reference.layer_norm,
+        rotary=reference.rotary,
+        swiglu=reference.swiglu,
+        gelu=reference.gelu,
+        keep_blocks=reference.keep_blocks,
+        reveal_prefix=reference.reveal_prefix,
+        linear_prepack=reference.linear_prepack,
+        linear=reference.linear,
+    )
+
+
+def backend(name: str) -> Ops:
+    """The ops of `name`, one of `BACKENDS`. Raises ValueError for an unknown name."""
+    if name not in BACKENDS:
+        raise ValueError(f"backend must be one of {', '.join(BACKENDS)}, got {name!r}")
+    ops = _torch_ops()
+    return ops if name == "torch" else replace(ops, name=name)
