@@ -1,0 +1,187 @@
+"""What one engine step costs in seconds, joules, operations and bytes.
+
+A `StepCost` is a table of dense time against tokens and a handful of rates, whoever made it: `sims.roofline` computes
+one from a GPU and a model shape, `sims.calibrate` fits one to the recorded steps of a live run. With N tokens in the
+batch, S rows that draw a token, and for row i c_i cached KV tokens read and q_i (query, key) pairs,
+
+    t = host + S row + dense[N] + output[S] + sum_i max(c_i kv, q_i pair)
+
+dense[N] is a staircase (tiles, graph buckets) that never falls; beyond its last entry it grows with the slope of
+its last half, so time is at least linear far out, and `outside` says that a step lay there.
+
+Energy (ours): idle power all the time, plus the rest of the board power for the time that compute or memory, whichever
+is longer, would take at its reachable rate: E = P_idle t + (P_peak - P_idle) min(t, max(flops / F, bytes / B)).
+Source: ours; the roofline is Williams, Waterman, Patterson, CACM 52(4), 2009.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from workbench.errors import InputError
+from workbench.signals import FloatArray, IntArray
+
+
+class StepRates(NamedTuple):
+    """The numbers of a `StepCost` as compiled code reads them."""
+
+    dense_s: FloatArray
+    output_s: FloatArray
+    host_s: float
+    row_s: float
+    kv_s_per_token: float
+    pair_s: float
+    dense_flop_per_token: float
+    output_flop_per_sample: float
+    attention_flop_per_pair: float
+    weight_bytes: float
+    kv_bytes_per_token: float
+    power_idle_w: float
+    power_peak_w: float
+    flop_per_s: float
+    bytes_per_s: float
+    window_tokens: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepCost:
+    """One model on one machine (a tensor-parallel group counts as one).
+
+    dense_s[N]        layers, norms, collectives for N tokens, N = 0 .. max, padding to graph sizes included
+    output_s[S]       output layer and sampling kernels for S rows
+    host_s, row_s     scheduler, launch and detokenisation: a step, a row that draws a token
+    kv_s_per_token    attention bound by memory: a cached token of KV read, all layers
+    pair_s            attention bound by compute: a query-key pair, all layers and heads
+    flop_per_s, bytes_per_s   rates really reachable, used for energy only; power NaN: no power model
+    window_tokens     sliding window, 0: full attention
+    source            how the numbers were come by, for reports
+    """
+
+    name: str
+    dense_s: FloatArray
+    output_s: FloatArray
+    host_s: float
+    row_s: float
+    kv_s_per_token: float
+    pair_s: float
+    dense_flop_per_token: float
+    output_flop_per_sample: float
+    attention_flop_per_pair: float
+    weight_bytes: float
+    kv_bytes_per_token: float
+    power_idle_w: float = np.nan
+    power_peak_w: float = np.nan
+    flop_per_s: float = np.inf
+    bytes_per_s: float = np.inf
+    window_tokens: int = 0
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("dense_s", "output_s"):
+            table = getattr(self, name)
+            if table.ndim != 1 or table.size < 2 or not np.all(np.isfinite(table)) or np.any(table < 0.0):
+                raise InputError(f"StepCost.{name} must be a finite nonnegative table of at least 2 entries")
+            if np.any(np.diff(table) < 0.0):
+                raise InputError(f"StepCost.{name} falls with its argument; a step never gets cheaper by more tokens")
+        for name in ("host_s", "row_s", "kv_s_per_token", "pair_s"):
+            if not 0.0 <= getattr(self, name) < np.inf:
+                raise InputError(f"StepCost.{name} must be in [0, inf), got {getattr(self, name)}")
+
+    @property
+    def rates(self) -> StepRates:
+        return StepRates(**{name: getattr(self, name) for name in StepRates._fields})
+
+    @property
+    def max_tokens(self) -> int:
+        """The largest batch the table was made for."""
+        return self.dense_s.size - 1
+
+    def outside(self, num_tokens: IntArray) -> float:
+        """Share of steps whose token count lay beyond the table."""
+        tokens = np.asarray(num_tokens)
+        return float(np.mean(tokens > self.max_tokens)) if tokens.size else 0.0
+
+    def step_s(self, start: IntArray, num_tokens: IntArray, samples: np.ndarray) -> float:
+        """Seconds of a step that reads every cached token. Shapes [rows]."""
+        return float(step_totals(self.rates, start, num_tokens, samples, np.full(start.shape, -1.0))[0])
+
+    def marginal_step_s(self, start: IntArray, num_tokens: IntArray) -> FloatArray:
+        """Seconds each row adds to a step: its share of the dense work at the mean slope of the table, its attention,
+        its row overhead. The mean slope, not the local one, because a staircase has none."""
+        return marginal_s(self.rates, np.asarray(start), np.asarray(num_tokens))
+
+
+@njit(cache=True, inline="always")
+def looked_up(table: FloatArray, index: int) -> float:
+    """table[index], continued with the slope of its last half."""
+    last = table.shape[0] - 1
+    if index <= last:
+        return table[index]
+    half = last // 2
+    return table[last] + (index - last) * (table[last] - table[half]) / (last - half)
+
+
+@njit(cache=True, inline="always")
+def attention_s(rates: StepRates, start: int, tokens: int, kv_read: float) -> tuple[float, float, float]:
+    """(seconds, pairs, KV tokens a dense pass reads) of one row. `kv_read` cached tokens; negative: all of them."""
+    end = start + tokens
+    window = rates.window_tokens
+    if window > 0:
+        first = start if start < window else window - 1
+        dense = float(first + tokens)
+        ramp = max(0, min(tokens, window - start))
+        pairs = ramp * start + 0.5 * ramp * (ramp + 1) + (tokens - ramp) * float(window)
+    else:
+        dense = float(end)
+        pairs = float(tokens) * start + 0.5 * tokens * (tokens + 1)
+    read = dense if kv_read < 0.0 else min(kv_read, dense)
+    if tokens == 1:
+        pairs = read
+    return max(read * rates.kv_s_per_token, pairs * rates.pair_s), pairs, dense
+
+
+@njit(cache=True)
+def step_totals(
+    rates: StepRates, start: IntArray, num_tokens: IntArray, samples: np.ndarray, kv_read_tokens: FloatArray
+) -> tuple[float, float, float, float, float]:
+    """(elapsed_s, energy_j, flops, kv_bytes_read, kv_bytes_dense). `kv_read_tokens` [rows]: negative means all."""
+    tokens, drawn, attention, pairs, read, dense = 0, 0, 0.0, 0.0, 0.0, 0.0
+    for i in range(start.shape[0]):
+        tokens += num_tokens[i]
+        drawn += samples[i]
+        seconds, row_pairs, row_dense = attention_s(rates, start[i], num_tokens[i], kv_read_tokens[i])
+        attention += seconds
+        pairs += row_pairs
+        dense += row_dense
+        read += row_dense if kv_read_tokens[i] < 0.0 else min(kv_read_tokens[i], row_dense)
+    elapsed = (
+        rates.host_s
+        + drawn * rates.row_s
+        + looked_up(rates.dense_s, tokens)
+        + looked_up(rates.output_s, drawn)
+        + attention
+    )
+    flops = (
+        tokens * rates.dense_flop_per_token
+        + drawn * rates.output_flop_per_sample
+        + pairs * rates.attention_flop_per_pair
+    )
+    kv_read, kv_dense = read * rates.kv_bytes_per_token, dense * rates.kv_bytes_per_token
+    busy = min(elapsed, max(flops / rates.flop_per_s, (rates.weight_bytes + kv_read) / rates.bytes_per_s))
+    energy = rates.power_idle_w * elapsed + (rates.power_peak_w - rates.power_idle_w) * busy
+    return elapsed, energy, flops, kv_read, kv_dense
+
+
+@njit(cache=True)
+def marginal_s(rates: StepRates, start: IntArray, num_tokens: IntArray) -> FloatArray:
+    last = rates.dense_s.shape[0] - 1
+    slope = (rates.dense_s[last] - rates.dense_s[min(1, last)]) / max(1, last - 1)
+    rows = rates.output_s.shape[0] - 1
+    per_row = rates.row_s + (rates.output_s[rows] - rates.output_s[0]) / rows
+    out = np.empty(start.shape[0])
+    for i in range(start.shape[0]):
+        seconds, _, _ = attention_s(rates, start[i], num_tokens[i], -1.0)
+        out[i] = num_tokens[i] * slope + per_row + seconds
+    return out
