@@ -1,0 +1,104 @@
+"""Entropy-aware scheduling with aging: nats taken off a request's entropy per second of engine time, plus age."""
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+from numba import njit
+
+from controllers.scheduling.expected_reduction import Ewma, ReductionEstimator
+from controllers.scheduling.ranking import order_by_urgency
+from workbench.errors import InputError
+from workbench.protocols import DecisionPoint, OrderAction, OrderObservation
+from workbench.signals import FloatArray, IntArray
+
+
+@dataclass(frozen=True)
+class AgingState:
+    estimate: Any  # state of the expected-reduction estimator
+    age_steps: IntArray  # [capacity] order decisions since the row was last served
+
+
+@dataclass(frozen=True, kw_only=True)
+class EntropyAging:
+    """score = min(E[max(0, dH)] / max(cost, c_min), P) + alpha age; the highest score first, ties to the older.
+
+    E[max(0, dH)]  `estimator`; before it knows anything `prior_reduction_nats[kind]` (the last entry for further kinds)
+    cost           `marginal_step_s` of the row: seconds it adds to the next step; c_min where missing
+    c_min          `cost_min_s`
+    P              `ratio_max_nats_per_s`
+    alpha          `aging_nats_per_s`: nats/s per step waited; 0 is the paper's rule without aging, which can starve
+    age            steps since the row was last served, 0 for a new row; preemption does not reset it
+
+    With at most N ready rows and the B highest really served each step, no row waits more than
+    ceil(P/alpha) + ceil((N-1)/B) + 1 steps (`wait_bound_steps`). With alpha = 0 there is no bound.
+    Source: arXiv 2603.03310 for the ratio; clip, floor and aging are ours.
+    Raises InputError for numbers outside their range.
+    """
+
+    point: ClassVar[DecisionPoint] = DecisionPoint.ORDER
+    aging_nats_per_s: float = 100.0
+    ratio_max_nats_per_s: float = 20_000.0
+    cost_min_s: float = 1e-5
+    prior_reduction_nats: tuple[float, ...] = (0.7,)
+    estimator: ReductionEstimator = field(default_factory=Ewma)
+
+    def __post_init__(self) -> None:
+        owner = type(self).__name__
+        object.__setattr__(self, "prior_reduction_nats", tuple(float(x) for x in self.prior_reduction_nats))
+        if not 0.0 <= self.aging_nats_per_s < np.inf:
+            raise InputError(
+                f"{owner}.aging_nats_per_s must be in [0, inf), got {self.aging_nats_per_s:g}; 0 allows starvation"
+            )
+        for name in ("ratio_max_nats_per_s", "cost_min_s"):
+            if not 0.0 < getattr(self, name) < np.inf:
+                raise InputError(f"{owner}.{name} must be in (0, inf), got {getattr(self, name):g}")
+        prior = self.prior_reduction_nats
+        if not prior or not all(0.0 <= x < np.inf for x in prior):
+            raise InputError(f"{owner}.prior_reduction_nats needs one value in [0, inf) per kind, got {list(prior)}")
+
+    def wait_bound_steps(self, num_ready: int, num_served: int) -> float:
+        """Most steps a row can wait; inf when alpha is 0."""
+        if self.aging_nats_per_s == 0.0:
+            return np.inf
+        climb = np.ceil(self.ratio_max_nats_per_s / self.aging_nats_per_s)
+        return float(climb + np.ceil((num_ready - 1) / num_served) + 1)
+
+    @cached_property
+    def _prior(self) -> FloatArray:
+        return np.array(self.prior_reduction_nats)
+
+    def init(self, capacity: int) -> AgingState:
+        return AgingState(self.estimator.init(capacity), np.zeros(capacity, dtype=np.int64))
+
+    def step(self, state: AgingState, observation: OrderObservation) -> tuple[AgingState, OrderAction]:
+        estimate, reduction = self.estimator.step(state.estimate, observation)
+        new = AgingState(estimate, state.age_steps.copy())
+        score = _scores(
+            observation.active,
+            observation.joined,
+            observation.served,
+            observation.kind,
+            observation.marginal_step_s,
+            reduction,
+            self._prior,
+            new.age_steps,
+            self.aging_nats_per_s,
+            self.ratio_max_nats_per_s,
+            self.cost_min_s,
+        )
+        return new, order_by_urgency(observation, score)
+
+
+@njit(cache=True)
+def _scores(active, joined, served, kind, cost, reduction, prior, age, alpha, ratio_max, cost_min):
+    score = np.zeros(active.shape[0])
+    for i in range(active.shape[0]):
+        if not active[i]:
+            continue
+        age[i] = 0 if joined[i] or served[i] else age[i] + 1
+        nats = reduction[i] if reduction[i] >= 0.0 else prior[min(max(kind[i], 0), prior.shape[0] - 1)]
+        seconds = cost[i] if cost[i] > cost_min else cost_min
+        score[i] = min(nats / seconds, ratio_max) + alpha * age[i]
+    return score
