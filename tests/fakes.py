@@ -9,6 +9,8 @@ from workbench.protocols import KeepAction, SamplingAction
 class FormulaExecutor:
     """Step time = base_s + per_token_s * tokens. H_raw of token k of request r = 2 + sin(k + r); V = 1; mass uniform."""
 
+    vocab_size = 1000
+
     def __init__(self, base_s: float = 1.0, per_token_s: float = 0.0, mass: bool = True) -> None:
         self.base_s, self.per_token_s, self.mass = base_s, per_token_s, mass
         self.admitted: list[tuple[int, int]] = []

@@ -5,7 +5,6 @@ forward pass) reveal and route. A plant stops only where a controller is present
 (first come first served, the scenario's temperature, every block kept).
 """
 
-from collections.abc import Callable
 from typing import Protocol
 
 from workbench.protocols import Action, Controllers, Observation, Plant
@@ -15,17 +14,11 @@ class Recorder(Protocol):
     def decision(self, observation: Observation, action: Action, applied: Action) -> None: ...
 
 
-def close_loop(
-    plant: Plant,
-    controllers: Controllers,
-    recorder: Recorder,
-    on_decision: Callable[[], None] = lambda: None,
-) -> None:
-    """Drive `plant` with `controllers` until every request has ended. `on_decision` moves a progress bar."""
+def close_loop(plant: Plant, controllers: Controllers, recorder: Recorder) -> None:
+    """Drive `plant` with `controllers` until every request has ended."""
     states = {point: controller.init(plant.num_slots) for point, controller in controllers.items()}
     while (point := plant.advance()) is not None:
         observation = plant.observe(point)
         states[point], action = controllers[point].step(states[point], observation)
         applied = plant.apply(point, action)
         recorder.decision(observation, action, applied)
-        on_decision()

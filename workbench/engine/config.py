@@ -12,8 +12,8 @@ class EngineConfig:
     num_blocks: int  # physical KV blocks
     block_size: int = 16  # tokens
     max_context_tokens: int = 8192  # prompt + output beyond this is refused
-    num_slots: int | None = None  # requests visible to controllers; None: all of them up to 2,048. Others wait in a
-    #                               backlog, first come first served, and the report says how long
+    num_slots: int | None = None  # requests visible to controllers; None: twice `max_running`. Others wait in a
+    #                               backlog, first come first served, and the step table says how many
     max_running: int = 256  # sequences in one batch
     token_budget: int = 2048  # tokens in one batch, decode and prefill together
     max_chunk_tokens: int = 2048  # prefill tokens of one request in one batch
@@ -57,4 +57,4 @@ class EngineConfig:
         return int(self.watermark_frac * self.num_blocks)
 
     def slots_for(self, num_requests: int) -> int:
-        return self.num_slots if self.num_slots is not None else max(1, min(num_requests, 2048))
+        return max(1, min(num_requests, 2 * self.max_running if self.num_slots is None else self.num_slots))

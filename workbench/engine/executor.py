@@ -73,6 +73,8 @@ class StepResult:
 class Executor(Protocol):
     """Carries out one batch. `sampling` and `keep` are indexed by slot; None means the default everywhere."""
 
+    vocab_size: int
+
     def admit(self, request_id: int, slot: int) -> None:
         """A request takes a slot (once, before its first batch)."""
         ...

@@ -12,7 +12,7 @@ One engine step, in order:
 With nothing ready the clock jumps to the next arrival. Requests that can never fit are refused on arrival and counted.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -103,8 +103,15 @@ class EnginePlant:
         self._sampling: SamplingAction | None = None
         self._keep: KeepAction | None = None
         self.step_index = 0
+        self.on_step: Callable[[], None] = lambda: None  # a progress bar
         self._batch: Batch
         self._steps = self._run()
+
+    @property
+    def share_done(self) -> float:
+        """Share of all requests that have arrived and left again."""
+        inside = int(np.count_nonzero(self.occupied)) + len(self._backlog)
+        return (self._next_arrival - inside) / max(len(self.requests), 1)
 
     # The plant side of the loop
 
@@ -171,6 +178,7 @@ class EnginePlant:
             self.clock.advance(result.elapsed_s)
             self._finish_step(result, start_s, num_preempted)
             self.step_index += 1
+            self.on_step()
 
     def _admit_arrivals(self) -> None:
         requests, config = self.requests, self.config

@@ -1,0 +1,89 @@
+"""Every controller by name, in one table: scenario files, contract tests and `workbench doctor` read it.
+
+A new controller is one row. Each class owns its own knobs (its dataclass fields); `vocab_size` and `delay_steps` are
+filled in from the plant where a class has them and the scenario does not say.
+"""
+
+from collections.abc import Mapping
+from dataclasses import MISSING, fields
+from typing import Any
+
+import pydantic
+from pydantic import TypeAdapter
+
+from controllers.pruning.keep_all import KeepAll
+from controllers.pruning.least_mass import LeastMass
+from controllers.scheduling.entropy_aging import EntropyAging
+from controllers.scheduling.fcfs import FCFS
+from controllers.temperature.fixed import Fixed
+from controllers.temperature.pi import PITemperature
+from workbench.errors import InputError, unknown_name
+from workbench.protocols import Controller, DecisionPoint
+
+CATALOG: dict[DecisionPoint, dict[str, type[Any]]] = {
+    DecisionPoint.ORDER: {
+        "fcfs": FCFS,
+        "entropy-aging": EntropyAging,
+    },
+    DecisionPoint.TEMPERATURE: {
+        "fixed": Fixed,
+        "pi": PITemperature,
+    },
+    DecisionPoint.KEEP: {
+        "keep-all": KeepAll,
+        "least-mass": LeastMass,
+    },
+    DecisionPoint.REVEAL: {},
+    DecisionPoint.ROUTE: {},
+}
+WRAPPERS: dict[str, type[Any]] = {}
+
+
+def build_controller(
+    point: DecisionPoint, table: Mapping[str, Any], context: Mapping[str, Any]
+) -> Controller[Any, Any, Any]:
+    """The controller a `[controllers.<point>]` table describes.
+
+    `kind` names the row; `wrap`, a list of tables, the wrappers from the inside out; every other key is a field of the
+    class. `context` offers values for fields the table leaves out (vocab_size, delay_steps). Raises `InputError`.
+    """
+    where = f"controllers.{point.value}"
+    knobs = dict(table)
+    wraps = knobs.pop("wrap", [])
+    controller = _build(CATALOG[point], knobs, context, where)
+    for index, wrap in enumerate(wraps):
+        controller = _build(WRAPPERS, {"inner": controller, **wrap}, context, f"{where}.wrap[{index}]")
+    return controller
+
+
+def build_controllers(
+    tables: Mapping[DecisionPoint, Mapping[str, Any]], context: Mapping[str, Any]
+) -> dict[DecisionPoint, Controller[Any, Any, Any]]:
+    return {point: build_controller(point, tables[point], context) for point in DecisionPoint if point in tables}
+
+
+def _build(rows: Mapping[str, type[Any]], table: dict[str, Any], context: Mapping[str, Any], where: str) -> Any:
+    kind = table.pop("kind", None)
+    if kind is None:
+        raise InputError(f"{where} needs `kind`; known: {', '.join(sorted(rows))}")
+    if kind not in rows:
+        raise unknown_name(f"kind in {where}", str(kind), rows)
+    cls = rows[kind]
+    known = {field.name: field for field in fields(cls) if field.init}
+    for key in table:
+        if key not in known:
+            raise unknown_name(f"key in {where}", key, known)
+    values = {name: context[name] for name in known if name in context and name not in table} | table
+    missing = [n for n, f in known.items() if n not in values and f.default is MISSING and f.default_factory is MISSING]
+    if missing:
+        raise InputError(f"{where} (kind {kind!r}) needs {', '.join(missing)}")
+    checked = {}
+    for name, value in values.items():
+        if name == "inner":
+            checked[name] = value
+            continue
+        try:
+            checked[name] = TypeAdapter(known[name].type).validate_python(value)
+        except pydantic.ValidationError as error:
+            raise InputError(f"{where}.{name}: {error.errors()[0]['msg'].lower()}, got {value!r}") from None
+    return cls(**checked)
