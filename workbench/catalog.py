@@ -13,10 +13,18 @@ from pydantic import TypeAdapter
 
 from controllers.pruning.keep_all import KeepAll
 from controllers.pruning.least_mass import LeastMass
+from controllers.routing.dataset_level import DatasetRouter
+from controllers.routing.fixed import FixedRouter
+from controllers.routing.heuristic import HeuristicRouter
+from controllers.routing.mlp import MLPRouter
+from controllers.routing.random_mix import RandomMixRouter
+from controllers.routing.surrogate import SurrogateRouter
+from controllers.routing.token_signature import TokenSignatureRouter
 from controllers.scheduling.entropy_aging import EntropyAging
 from controllers.scheduling.fcfs import FCFS
 from controllers.temperature.fixed import Fixed
 from controllers.temperature.pi import PITemperature
+from controllers.wrappers import Delayed, RateLimited, Saturated
 from workbench.errors import InputError, unknown_name
 from workbench.protocols import Controller, DecisionPoint
 
@@ -34,9 +42,21 @@ CATALOG: dict[DecisionPoint, dict[str, type[Any]]] = {
         "least-mass": LeastMass,
     },
     DecisionPoint.REVEAL: {},
-    DecisionPoint.ROUTE: {},
+    DecisionPoint.ROUTE: {
+        "fixed": FixedRouter,
+        "random-mix": RandomMixRouter,
+        "heuristic": HeuristicRouter,
+        "surrogate": SurrogateRouter,
+        "dataset-level": DatasetRouter,
+        "mlp": MLPRouter,
+        "token-signature": TokenSignatureRouter,
+    },
 }
-WRAPPERS: dict[str, type[Any]] = {}
+WRAPPERS: dict[str, type[Any]] = {
+    "rate-limited": RateLimited,
+    "delayed": Delayed,
+    "saturated": Saturated,
+}
 
 
 def build_controller(

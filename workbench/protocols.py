@@ -126,6 +126,7 @@ class RouteObservation(Observation):
     point = DecisionPoint.ROUTE
     num_probe_tokens: IntArray
     probe_entropy_nats: FloatArray  # [num_slots, probe_length] H_raw, full vocabulary
+    probe_surprisal_raw_nats: FloatArray | None = None  # [num_slots, probe_length] of the sampled tokens, at T = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,6 +211,7 @@ class RouteReason(IntEnum):
     OVERLOAD = 3  # summed entropy above the limit; wins over a trend
     TOO_SHORT = 4  # fewer tokens than a trend can be tested on
     FIXED = 5  # a baseline that does not look
+    LEARNED = 6  # a trained router's choice
 
 
 @dataclass(frozen=True, kw_only=True)
