@@ -1,0 +1,82 @@
+"""From a run directory to figures: planted effects are found, torn arms are left out and named."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.metrics.fake_run import fake_tables, write_leaf, write_run
+from workbench.errors import InputError
+from workbench.metrics import ARM_CODES, figures_object, run_figures, strict_json
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_run(tmp_path_factory.mktemp("toy") / "run")
+
+
+def test_planted_effects(run: Path) -> None:
+    found = run_figures(run)
+    assert [cell.cell.key for cell in found.cells] == [
+        "sim-load0.5-ample",
+        "sim-load0.5-tight",
+        "sim-load1.1-ample",
+        "sim-load1.1-tight",
+        "live",
+    ]
+    ample, tight = found.cells[2], found.cells[3]
+    assert tuple(tight.arms) == ARM_CODES
+    bytes_read = tight.change("P", "kv_read_frac")
+    assert bytes_read is not None
+    assert bytes_read.relative.value == pytest.approx(-0.4)
+    # With forty slots nothing waits: the order cannot matter, and the figures are equal to the last bit.
+    assert ample.value("-", "waiting_share") == 0.0
+    idle, busy = ample.change("S", "e2e_mean_s"), tight.change("S", "e2e_mean_s")
+    assert idle is not None
+    assert idle.identical
+    assert busy is not None
+    assert busy.relative.value is not None
+    assert busy.relative.value < -0.05
+    assert set(tight.effects) == {"S", "T", "P", "ST", "SP", "TP", "STP"}
+    assert tight.arms["-"].figures["ttft_p50_s"].method == "t, 3 seeds"
+    assert found.cells[4].arms["-"].figures["ttft_p50_s"].method == "batch means, 12 batches"
+    assert found.cells[4].arms["-"].figures["itl_p50_s"].value is not None
+
+
+def test_json_is_strict_and_repeatable(run: Path) -> None:
+    first = strict_json(figures_object(run_figures(run)))
+    assert first == strict_json(figures_object(run_figures(run)))
+
+    def refuse(text: str) -> float:
+        raise AssertionError(text)
+
+    assert len(json.loads(first, parse_constant=refuse)["cells"]) == 5
+
+
+def test_torn_arms_are_left_out_and_named(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    for code in ("-", "S", "T"):
+        write_leaf(run / code / "seed0", fake_tables(code, 0), code=code, seed=0, plant="sim")
+    (run / "S" / "seed0" / "steps.parquet").write_bytes(b"PAR1 torn")
+    (run / "T" / "seed0" / "requests.parquet").unlink()
+    (run / "half").mkdir()
+    (run / "half" / "manifest.json").write_text('{"arm": {"sched', encoding="utf-8")
+    found = run_figures(run)
+    assert list(found.cells[0].arms) == ["-"]
+    assert len(found.skipped) == 3
+    assert found.cells[0].changes == {}
+
+
+def test_nothing_to_read_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="holds no finished arm"):
+        run_figures(tmp_path)
+    with pytest.raises(InputError, match="does not exist"):
+        run_figures(tmp_path / "nowhere")
+
+
+def test_two_seeds_fall_back_on_batches(tmp_path: Path) -> None:
+    for code in ("-", "P"):
+        for seed in (0, 1):
+            write_leaf(tmp_path / code / f"seed{seed}", fake_tables(code, seed), code=code, seed=seed, plant="sim")
+    figure = run_figures(tmp_path).cells[0].arms["P"].figures["e2e_mean_s"]
+    assert figure.method == "batch means, 24 batches"
