@@ -101,7 +101,8 @@ class KeepObservation(Observation):
     context_tokens: IntArray
     num_blocks: IntArray  # filled logical blocks; the last may be part full
     entropy_raw_nats: FloatArray
-    block_mass: FloatArray  # [num_slots, max_blocks] attention mass per block, mean over layers and query heads;
+    block_mass: FloatArray  # [num_slots, width] attention mass per block, mean over layers and query heads; `width`
+    #                         covers every filled block and may grow from one observation to the next;
     #                         sums to 1 over measured blocks; NaN where not measured (dropped, evicted, too new)
 
 

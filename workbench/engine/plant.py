@@ -45,6 +45,7 @@ MEASUREMENTS = (
     "surprisal_nats",
     "temperature_applied",
 )
+MASS_WIDTH_STEP = 32  # `block_mass` is shown as wide as the longest request so far needs, rounded up to this
 
 
 def read_only(array: np.ndarray) -> np.ndarray:
@@ -85,6 +86,7 @@ class EnginePlant:
         self.block_mass = np.full(
             (slots, config.max_blocks_per_request if DecisionPoint.KEEP in controlled else 0), np.nan
         )
+        self._mass_width = 0
         ring = config.delay_steps + 1
         self._rings = {name: np.full((ring, slots), np.nan) for name in MEASUREMENTS}
         self._ring_step = np.zeros((ring, slots), np.int64)
@@ -135,7 +137,7 @@ class EnginePlant:
                 context_tokens=read_only(self.known),
                 num_blocks=read_only(self.pool.num_logical),
                 **self._delayed(("entropy_raw_nats",)),
-                block_mass=read_only(self.block_mass),
+                block_mass=read_only(self.block_mass[:, : self._mass_width]),
             )
         raise ValueError(f"this plant has no {point.value} decisions")
 
@@ -231,6 +233,9 @@ class EnginePlant:
             ledger.status[victims] = RequestStatus.WAITING
             self.lost_tokens[lost] = np.maximum(self.lost_tokens[lost], computed_before[lost])
             self.block_mass[lost] = np.nan
+        if self.block_mass.shape[1]:
+            widest = -(-int(self.pool.num_logical.max()) // MASS_WIDTH_STEP) * MASS_WIDTH_STEP
+            self._mass_width = max(self._mass_width, min(widest, self.block_mass.shape[1]))
         slot, tokens = self._batch_slot[:n].copy(), self._batch_tokens[:n].copy()
         request_id = self.request_id[slot]
         start = self.computed[slot]
