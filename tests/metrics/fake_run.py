@@ -82,7 +82,7 @@ def write_leaf(path: Path, tables: dict, *, code: str, seed: int, **manifest: ob
     for name, frame in tables.items():
         frame.write_parquet(path / f"{name}.parquet")
     arm = {"scheduler": "S" in code, "temperature": "T" in code, "pruning": "P" in code}
-    content = {"arm": arm, "seed": seed, "target_entropy_nats": TARGET_NATS, "tables": {}, **manifest}
+    content = {"arm": arm, "seed": seed, "entropy_target_nats": TARGET_NATS, "tables": {}, **manifest}
     (path / "manifest.json").write_text(json.dumps(content), encoding="utf-8")
 
 

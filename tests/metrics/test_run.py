@@ -3,11 +3,12 @@
 import json
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from tests.metrics.fake_run import fake_tables, write_leaf, write_run
 from workbench.errors import InputError
-from workbench.metrics import ARM_CODES, figures_object, run_figures, strict_json
+from workbench.metrics import ARM_CODES, NAMES, figures_object, run_figures, strict_json, summarise
 
 
 @pytest.fixture(scope="module")
@@ -80,3 +81,23 @@ def test_two_seeds_fall_back_on_batches(tmp_path: Path) -> None:
             write_leaf(tmp_path / code / f"seed{seed}", fake_tables(code, seed), code=code, seed=seed, plant="sim")
     figure = run_figures(tmp_path).cells[0].arms["P"].figures["e2e_mean_s"]
     assert figure.method == "batch means, 24 batches"
+
+
+def test_summary_is_every_figure_and_count_by_name(tmp_path: Path) -> None:
+    tables = fake_tables("-", 0)
+    tables["requests"] = tables["requests"].with_columns(status=pl.lit("refused"), finished_s=pl.lit(None, pl.Float64))
+    write_leaf(tmp_path / "seed0", tables, code="-", seed=0)
+    manifest = json.loads((tmp_path / "seed0" / "manifest.json").read_text())
+    figures = summarise([manifest], [tmp_path / "seed0"])
+    assert (figures["completed"], figures["refused"], figures["ttft_p99_s"]) == (0, 48, None)
+    assert set(NAMES) < set(figures)
+
+
+def test_target_and_slo_come_from_the_manifest(tmp_path: Path) -> None:
+    scenario = {"name": "x", "engine": {"entropy_target_nats": 2.5}}
+    write_leaf(tmp_path / "a", fake_tables("-", 0), code="-", seed=0, scenario=scenario, slo={"ttft_s": 0.5})
+    text = (tmp_path / "a" / "manifest.json").read_text()
+    (tmp_path / "a" / "manifest.json").write_text(text.replace('"entropy_target_nats": 1.5, ', ""))
+    cell = run_figures(tmp_path).cells[0]
+    assert cell.target_entropy_nats == 2.5
+    assert (cell.slo.ttft_s, cell.slo.tpot_s) == (0.5, 0.1)

@@ -8,7 +8,7 @@ import polars as pl
 from workbench.metrics.arm import ARM_CODES, BASELINE, CONTROLLERS, arm_code, arm_label, sample_arm
 from workbench.metrics.figure import Figure, Undefined, plain, strict_json
 from workbench.metrics.records import Records, Slo, records_of
-from workbench.metrics.run import ArmFigures, CellFigures, RunFigures, figures_object, run_figures
+from workbench.metrics.run import ArmFigures, CellFigures, RunFigures, figures_object, run_figures, summarise
 from workbench.metrics.table import METRICS, NAMES, Metric
 
 __all__ = [
@@ -32,6 +32,7 @@ __all__ = [
     "records_of",
     "run_figures",
     "strict_json",
+    "summarise",
 ]
 
 

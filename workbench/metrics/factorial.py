@@ -58,7 +58,7 @@ def effect(samples: Mapping[str, ArmSample], controllers: str, metric: int) -> C
         return None
     seed_values, batch_values = paired(samples, ARM_CODES)
     signs = [np.prod([1.0 if letter in code else -1.0 for letter in controllers]) for code in ARM_CODES]
-    return _contrast(seed_values[..., metric], batch_values[..., metric], np.array(signs) / 4.0)
+    return _contrast(seed_values[..., metric], batch_values[..., metric], np.array(signs, dtype=np.float64) / 4.0)
 
 
 def _contrast(seed_values: FloatArray, batch_values: FloatArray, weights: FloatArray) -> Change:

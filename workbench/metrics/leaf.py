@@ -52,15 +52,18 @@ class Leaf:
 
     @property
     def slo(self) -> Slo:
+        """From the manifest's "slo" {"ttft_s", "tpot_s"}; our default where it has none."""
         given = self.manifest.get("slo")
-        if not isinstance(given, dict):
-            return Slo()
-        return Slo(**{name: float(given[name]) for name in ("ttft_s", "tpot_s") if _is_number(given.get(name))})
+        known = {} if not isinstance(given, dict) else {name: _number(given.get(name)) for name in ("ttft_s", "tpot_s")}
+        return Slo(**{name: value for name, value in known.items() if value is not None})
 
     @property
     def target_entropy_nats(self) -> float | None:
-        target = self.manifest.get("target_entropy_nats", self.manifest.get("entropy_target_nats"))
-        return float(target) if _is_number(target) else None
+        """The H* that tracking error is measured from, in every arm: the engine's `entropy_target_nats`."""
+        scenario = self.manifest.get("scenario")
+        engine = scenario.get("engine") if isinstance(scenario, dict) else None
+        target = engine.get("entropy_target_nats") if isinstance(engine, dict) else None
+        return _number(self.manifest.get("entropy_target_nats", target))
 
     def frame(self, table: str) -> pl.DataFrame:
         try:
@@ -95,19 +98,15 @@ def find_leaves(run: Path) -> tuple[list[Leaf], list[str]]:
         if missing:
             skipped.append(f"{path.parent.relative_to(run)}: {' and '.join(missing)} missing")
             continue
-        load = manifest.get("load_frac")
-        memory = manifest.get("memory")
+        memory, seed = manifest.get("memory"), _number(manifest.get("seed"))
         cell = Cell(
             str(manifest.get("plant", "sim")),
-            float(load) if _is_number(load) else None,
+            _number(manifest.get("load_frac")),
             str(memory) if memory is not None else None,
         )
-        seed = manifest.get("seed")
-        leaves.append(
-            Leaf(path.parent, cell, arm_code(manifest["arm"]), int(seed) if _is_number(seed) else 0, manifest)
-        )
+        leaves.append(Leaf(path.parent, cell, arm_code(manifest["arm"]), int(seed or 0), manifest))
     return sorted(leaves, key=lambda leaf: (leaf.cell.order, leaf.code, leaf.seed)), skipped
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None

@@ -5,7 +5,7 @@
 The result holds no array and no NaN: it is what the report shows and what `figures.json` stores.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -105,6 +105,16 @@ def _cell_figures(cell: Cell, arms: Mapping[str, Mapping[int, tuple[Leaf, Record
             effects[controllers] = {name: value for name, value in found.items() if value is not None}
     leaf = next(leaf for seeds in arms.values() for leaf, _ in seeds.values())
     return CellFigures(cell, figures, changes, effects, leaf.slo, leaf.target_entropy_nats)
+
+
+def summarise(manifests: Sequence[Mapping[str, Any]], arms: Sequence[Path]) -> dict[str, float | int | None]:
+    """Name to number for `--json`: every metric of one arm over its seeds, and its counts. Undefined is None."""
+    runs = {
+        k: Leaf(path, Cell("sim", None, None), BASELINE, k, manifest).records(with_token_times=False)
+        for k, (manifest, path) in enumerate(zip(manifests, arms, strict=True))
+    }
+    sample = sample_arm(runs)
+    return {**sample.counts, **{name: sample.figure(k).value for k, name in enumerate(NAMES)}}
 
 
 def figures_object(found: RunFigures) -> dict[str, Any]:
