@@ -24,6 +24,21 @@ from controllers.scheduling.entropy_aging import EntropyAging
 from controllers.scheduling.fcfs import FCFS
 from controllers.temperature.fixed import Fixed
 from controllers.temperature.pi import PITemperature
+from controllers.unmasking.adaptive_entropy_sum import AdaptiveEntropySum
+from controllers.unmasking.confidence_factor import ConfidenceFactor
+from controllers.unmasking.confidence_threshold import ConfidenceThreshold
+from controllers.unmasking.dilated import Dilated
+from controllers.unmasking.eb_sampler import EBSampler
+from controllers.unmasking.entropy_sum import EntropySum
+from controllers.unmasking.klass import KLASS
+from controllers.unmasking.left_to_right import LeftToRight
+from controllers.unmasking.low_confidence import LowConfidence
+from controllers.unmasking.max_entropy import MaxEntropy
+from controllers.unmasking.ordered_entropy_sum import OrderedEntropySum
+from controllers.unmasking.random_size import RandomSize
+from controllers.unmasking.remasking import Remasking
+from controllers.unmasking.semi_autoregressive import SemiAutoregressive
+from controllers.unmasking.uniform import Uniform
 from controllers.wrappers import Delayed, RateLimited, Saturated
 from workbench.errors import InputError, unknown_name
 from workbench.protocols import Controller, DecisionPoint
@@ -41,7 +56,21 @@ CATALOG: dict[DecisionPoint, dict[str, type[Any]]] = {
         "keep-all": KeepAll,
         "least-mass": LeastMass,
     },
-    DecisionPoint.REVEAL: {},
+    DecisionPoint.REVEAL: {
+        "entropy-sum": EntropySum,
+        "adaptive-entropy-sum": AdaptiveEntropySum,
+        "max-entropy": MaxEntropy,
+        "ordered-entropy-sum": OrderedEntropySum,
+        "eb-sampler": EBSampler,
+        "confidence-threshold": ConfidenceThreshold,
+        "confidence-factor": ConfidenceFactor,
+        "klass": KLASS,
+        "low-confidence": LowConfidence,
+        "uniform": Uniform,
+        "random-size": RandomSize,
+        "dilated": Dilated,
+        "left-to-right": LeftToRight,
+    },
     DecisionPoint.ROUTE: {
         "fixed": FixedRouter,
         "random-mix": RandomMixRouter,
@@ -56,6 +85,8 @@ WRAPPERS: dict[str, type[Any]] = {
     "rate-limited": RateLimited,
     "delayed": Delayed,
     "saturated": Saturated,
+    "semi-autoregressive": SemiAutoregressive,
+    "remasking": Remasking,
 }
 
 

@@ -1,0 +1,1 @@
+"""Unmasking policies: which masked positions a masked-diffusion model reveals after each forward pass."""

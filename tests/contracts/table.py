@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from workbench.catalog import CATALOG, WRAPPERS, build_controller
-from workbench.protocols import DecisionPoint, SamplingAction
+from workbench.protocols import DecisionPoint, RevealAction, SamplingAction
 
 VOCAB = 50
 
@@ -34,10 +34,10 @@ def cases(delay_steps: int = 0) -> Iterator[tuple[str, Any]]:
             context = {"vocab_size": VOCAB, "delay_steps": delay_steps}
             bare = build_controller(point, table, context)
             yield kind, bare
-            if point is not DecisionPoint.TEMPERATURE:
-                continue
             for name, wrapper in WRAPPERS.items():
-                assert wrapper.action_type is SamplingAction
+                assert wrapper.action_type in (SamplingAction, RevealAction)
+                if wrapper.point is not point:
+                    continue
                 extra = 1 if name == "delayed" else 0
                 if name == "rate-limited" and getattr(bare, "solves_in_step", False):
                     continue
