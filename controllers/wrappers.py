@@ -51,7 +51,7 @@ def law_inside(controller: Any) -> Any:
     return controller
 
 
-def _check_inner(owner: str, inner: Any) -> None:
+def check_inner(owner: str, inner: Any) -> None:
     point = getattr(inner, "point", None)
     if point is not DecisionPoint.TEMPERATURE:
         given = type(inner).__name__
@@ -78,7 +78,7 @@ class RateLimited:
     action_type: ClassVar[type] = SamplingAction
 
     def __post_init__(self) -> None:
-        _check_inner("RateLimited", self.inner)
+        check_inner("RateLimited", self.inner)
         if not 0.0 < self.max_step < np.inf:
             raise InputError(f"RateLimited.max_step must be in (0, inf) nepers a token, got {self.max_step:g}")
         law = law_inside(self.inner)
@@ -119,7 +119,7 @@ class Saturated:
     action_type: ClassVar[type] = SamplingAction
 
     def __post_init__(self) -> None:
-        _check_inner("Saturated", self.inner)
+        check_inner("Saturated", self.inner)
         if not 0.0 <= self.temperature_min <= self.temperature_max < np.inf:
             raise InputError(
                 "Saturated needs 0 <= temperature_min <= temperature_max < inf, "
@@ -164,7 +164,7 @@ class Delayed:
     action_type: ClassVar[type] = SamplingAction
 
     def __post_init__(self) -> None:
-        _check_inner("Delayed", self.inner)
+        check_inner("Delayed", self.inner)
         if not 1 <= self.steps <= 64:
             raise InputError(f"Delayed.steps must be in 1 .. 64 tokens, got {self.steps}; leave the wrapper out for 0")
         law = law_inside(self.inner)

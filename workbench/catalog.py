@@ -22,8 +22,19 @@ from controllers.routing.surrogate import SurrogateRouter
 from controllers.routing.token_signature import TokenSignatureRouter
 from controllers.scheduling.entropy_aging import EntropyAging
 from controllers.scheduling.fcfs import FCFS
+from controllers.temperature.anchored import AnchoredI
+from controllers.temperature.edt import EDT
+from controllers.temperature.exact import ExactSolve
+from controllers.temperature.explore import IntegralExplore
 from controllers.temperature.fixed import Fixed
+from controllers.temperature.gain_scheduled import GainScheduled
+from controllers.temperature.matched_constant import MatchedConstant
+from controllers.temperature.min_p import MinP
+from controllers.temperature.mirostat import Mirostat
 from controllers.temperature.pi import PITemperature
+from controllers.temperature.pid import PIDTemperature
+from controllers.temperature.positional import PositionalPI
+from controllers.temperature.top_h import TopH
 from controllers.unmasking.adaptive_entropy_sum import AdaptiveEntropySum
 from controllers.unmasking.confidence_factor import ConfidenceFactor
 from controllers.unmasking.confidence_threshold import ConfidenceThreshold
@@ -50,7 +61,16 @@ CATALOG: dict[DecisionPoint, dict[str, type[Any]]] = {
     },
     DecisionPoint.TEMPERATURE: {
         "fixed": Fixed,
+        "matched-constant": MatchedConstant,
         "pi": PITemperature,
+        "pi-positional": PositionalPI,
+        "pid": PIDTemperature,
+        "anchored": AnchoredI,
+        "gain-scheduled": GainScheduled,
+        "exact": ExactSolve,
+        "mirostat": Mirostat,
+        "edt": EDT,
+        "explore": IntegralExplore,
     },
     DecisionPoint.KEEP: {
         "keep-all": KeepAll,
@@ -85,6 +105,8 @@ WRAPPERS: dict[str, type[Any]] = {
     "rate-limited": RateLimited,
     "delayed": Delayed,
     "saturated": Saturated,
+    "min-p": MinP,
+    "top-h": TopH,
     "semi-autoregressive": SemiAutoregressive,
     "remasking": Remasking,
 }

@@ -7,19 +7,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
-import numpy as np
-
-from controllers.temperature.gain_bounds import (
-    check_integral_gain,
-    check_plant,
-    check_target,
-    check_temperatures,
-    integral_gain_limit,
-    varentropy_limit,
-)
-from controllers.temperature.setpoint import TargetSteps, checked_steps, target_at
+from controllers.temperature.feedback import check_feedback, check_finite, velocity_gains
+from controllers.temperature.gain_bounds import check_integral_gain, integral_gain_limit
+from controllers.temperature.setpoint import TargetSteps, target_at
 from controllers.temperature.velocity import VelocityGains, VelocityState, velocity_init, velocity_step
-from workbench.errors import InputError
 from workbench.protocols import DecisionPoint, SamplingAction, TemperatureObservation
 
 
@@ -37,7 +28,7 @@ class PITemperature:
     taken over before the next increment. A missing measurement holds T. An H* out of reach is held at the nearer clamp
     and counted in `saturated_tokens`.
     Source: arXiv 2603.03310 (the PI loop); gain interval ours, `gain_bounds`.
-    Deviates: velocity form, because the paper's positional sum winds up.
+    Deviates: velocity form, because the paper's positional sum winds up (`PositionalPI` has it with back-calculation).
     Raises InputError for a gain outside the proven interval unless `unsafe`, for a target outside [0, ln n].
     """
 
@@ -55,19 +46,13 @@ class PITemperature:
     unsafe: bool = False
 
     def __post_init__(self) -> None:
+        check_feedback(self)
         owner = type(self).__name__
-        check_plant(owner, self.vocab_size, self.delay_steps)
-        object.__setattr__(self, "target_steps", checked_steps(owner, self.target_steps))
-        check_target(
-            owner, [self.target_entropy_nats, *(h for _, h in self.target_steps)], self.vocab_size, self.unsafe
-        )
-        check_temperatures(owner, self.temperature_min, self.temperature_start, self.temperature_max)
-        if not np.isfinite(self.k_p):
-            raise InputError(f"{owner}.k_p must be finite, got {self.k_p:g}")
         if self.k_i is None:
             limit = integral_gain_limit(self.vocab_size, self.delay_steps, self.k_p)
             object.__setattr__(self, "k_i", 0.5 * limit)
-        if not (self.unsafe and np.isfinite(self.gain)):
+        check_finite(owner, k_i=self.gain, k_p=self.k_p)
+        if not self.unsafe:
             check_integral_gain(
                 owner, self.gain, vocab_size=self.vocab_size, delay_steps=self.delay_steps, k_p=self.k_p
             )
@@ -78,24 +63,12 @@ class PITemperature:
         assert self.k_i is not None
         return self.k_i
 
-    def init(self, capacity: int) -> VelocityState:
-        return velocity_init(capacity, self.delay_steps, self.temperature_start)
-
     @cached_property
     def _gains(self) -> VelocityGains:
-        return VelocityGains(
-            k_i=self.gain,
-            k_p=self.k_p,
-            k_d=0.0,
-            varentropy_floor=0.0,
-            max_step=np.inf,
-            anchored=False,
-            temperature_start=self.temperature_start,
-            temperature_min=self.temperature_min,
-            temperature_max=self.temperature_max,
-            entropy_limit=float(np.log(self.vocab_size)),
-            varentropy_limit=varentropy_limit(self.vocab_size),
-        )
+        return velocity_gains(self, k_i=self.gain, k_p=self.k_p)
+
+    def init(self, capacity: int) -> VelocityState:
+        return velocity_init(capacity, self.delay_steps, self.temperature_start)
 
     def step(self, state: VelocityState, observation: TemperatureObservation) -> tuple[VelocityState, SamplingAction]:
         target = target_at(self.target_entropy_nats, self.target_steps, observation.token_index)

@@ -6,6 +6,7 @@ for the temperature point real logits: H and V follow the temperature that was a
 """
 
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,11 @@ class Life:
     num_steps: int
 
 
+@cache
+def _coin(seed: int, request: int, step: int) -> float:
+    return float(np.random.default_rng([seed, request, step, 0]).random())
+
+
 class ScriptedPlant:
     """`requests` chooses who is there (None: all); `slot_order` says which slot each row sits in."""
 
@@ -54,7 +60,7 @@ class ScriptedPlant:
         point: DecisionPoint,
         *,
         seed: int = 0,
-        num_steps: int = 60,
+        num_steps: int = 40,
         num_slots: int = 8,
         delay_steps: int = 0,
         missing_frac: float = 0.15,
@@ -86,6 +92,9 @@ class ScriptedPlant:
 
     def rng(self, request: int, k: int, what: int) -> np.random.Generator:
         return np.random.default_rng([self.seed, request, k, what])
+
+    def coin(self, request: int) -> float:
+        return _coin(self.seed, request, self.step)
 
     # Plant
 
@@ -122,7 +131,7 @@ class ScriptedPlant:
     def _present(self) -> list[int]:
         """Requests that take a decision now: alive and, two times in ten, paused."""
         alive = [r for r, life in self.lives.items() if 0 <= self.step - life.first_step < life.num_steps]
-        return [r for r in alive if self.rng(r, self.step, 0).random() > 0.2 or self.point is DecisionPoint.ORDER]
+        return [r for r in alive if self.coin(r) > 0.2 or self.point is DecisionPoint.ORDER]
 
     def _slot(self, request: int) -> int:
         return int(self.slot_order[self.lives[request].slot])
