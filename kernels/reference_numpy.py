@@ -280,6 +280,47 @@ def keep_blocks(
     return keep
 
 
+@numba.njit(cache=True)
+def _reveal_rows(rank, cost, masked, budget, crossing, low, high, chosen):  # pragma: no cover - compiled
+    rows, length = masked.shape
+    at_rank = np.empty(length, np.int64)
+    for row in range(rows):
+        # Ranks that are distinct numbers below `length` order themselves; any others are sorted, ties by index.
+        at_rank[:] = -1
+        num_masked = 0
+        plain = True
+        for i in range(length):
+            if masked[row, i]:
+                num_masked += 1
+                r = rank[row, i]
+                if r < 0 or r >= length or at_rank[r] >= 0:
+                    plain = False
+                else:
+                    at_rank[r] = i
+        if not plain:
+            positions = np.flatnonzero(masked[row])
+            at_rank[:] = -1
+            at_rank[:num_masked] = positions[np.argsort(rank[row][positions], kind="mergesort")]
+        most = min(max(high[row], low[row]), num_masked)
+        least = min(low[row], most)
+        total = 0.0
+        taken = 0
+        for r in range(length):
+            if taken >= most:
+                break
+            i = at_rank[r]
+            if i < 0:
+                continue
+            total += cost[row, i]
+            within = total <= budget[row]
+            if not within and not crossing[row] and taken >= least:
+                break
+            chosen[row, i] = True
+            taken += 1
+            if not within and taken >= least:
+                break
+
+
 def reveal_prefix(
     rank: ArrayLike,
     cost: ArrayLike,
@@ -299,12 +340,7 @@ def reveal_prefix(
     budget, crossing = per_row(budget, np.float64), per_row(include_crossing, bool)
     low, high = per_row(min_count, np.int64), per_row(max_count, np.int64)
     check_reveal(rank.shape, cost, masked, budget, low, high)
-    order = np.argsort(np.where(masked, rank, np.iinfo(np.int64).max), axis=1, kind="stable")
-    num_masked = masked.sum(axis=1)
-    ordered = np.where(np.arange(length) < num_masked[:, None], np.take_along_axis(cost, order, axis=1), np.inf)
-    within = (np.cumsum(ordered, axis=1) <= budget[:, None]) & (np.arange(length) < num_masked[:, None])
-    count = within.sum(axis=1) + crossing
-    count = np.minimum(np.minimum(np.maximum(count, low), np.maximum(high, low)), num_masked)
     chosen = np.zeros((rows, length), dtype=bool)
-    np.put_along_axis(chosen, order, np.arange(length) < count[:, None], axis=1)
+    numbers = budget.copy(), crossing.copy(), low.copy(), high.copy()
+    _reveal_rows(np.ascontiguousarray(rank), np.ascontiguousarray(cost), np.ascontiguousarray(masked), *numbers, chosen)
     return chosen
