@@ -16,7 +16,7 @@ from workbench.scenario import Scenario
 
 
 class PlantBuilder(Protocol):
-    """`sims.plant.build_plant` and `workbench.live.plant.build_plant`."""
+    """`sims.plant.build_plant` and `workbench.live.build.build_plant`."""
 
     def __call__(
         self, scenario: Scenario, seed: int, controlled: frozenset[DecisionPoint], window_steps: int | None
@@ -26,7 +26,7 @@ class PlantBuilder(Protocol):
 def plant_builder(scenario: Scenario) -> PlantBuilder:
     """The builder for the scenario's plant. The live one imports torch; the simulated one never does."""
     if scenario.plant == "live":
-        from workbench.live.plant import build_plant
+        from workbench.live.build import build_plant
     else:
         from sims.plant import build_plant
     return build_plant
@@ -59,6 +59,6 @@ def run_arm(
         scenario,
         seed,
         arm=arm or {},
-        extra={"controller_context": context, **(extra or {})},
-        request_columns=getattr(plant.executor, "request_columns", dict)(),
+        extra={"controller_context": context, "notes": plant.notes, **(extra or {})},
+        request_columns=plant.request_columns(),
     )

@@ -67,8 +67,8 @@ class Live(Section):
     """Which real model, and how it runs."""
 
     model: str = "smollm2"  # or a Hugging Face directory or a .gguf file
-    dtype: Literal["bfloat16", "float32"] = "bfloat16"
-    backend: Literal["auto", "torch", "cpu", "triton"] = "auto"
+    dtype: Literal["bf16", "fp32"] = "bf16"
+    backend: Literal["torch", "cpu", "triton"] = "cpu"  # see `kernels.dispatch`
 
 
 class Scenario(Section):

@@ -12,7 +12,7 @@ One engine step, in order:
 With nothing ready the clock jumps to the next arrival. Requests that can never fit are refused on arrival and counted.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -106,6 +106,8 @@ class EnginePlant:
         self._keep: KeepAction | None = None
         self.step_index = 0
         self.on_step: Callable[[], None] = lambda: None  # a progress bar
+        self.request_columns: Callable[[], Mapping[str, Any]] = dict  # what else the record says of each request
+        self.notes: dict[str, Any] = {}  # what else the manifest says: where requests and costs come from
         self._batch: Batch
         self._steps = self._run()
 
