@@ -81,12 +81,16 @@ def random_words(
     seed: int, stream: int, request_id: ArrayLike, token_index: ArrayLike, lane: ArrayLike = 0
 ) -> NDArray[np.uint64]:
     """Philox words in [0, 2**32), shape the broadcast of request_id, token_index and lane (int64, lane >= 0)."""
-    request, token, lanes = np.broadcast_arrays(
-        np.asarray(request_id, np.int64), np.asarray(token_index, np.int64), np.asarray(lane, np.int64)
+    parts = np.asarray(request_id, np.int64), np.asarray(token_index, np.int64), np.asarray(lane, np.int64)
+    shape = np.broadcast_shapes(*(part.shape for part in parts))
+    # A flat copy only where something is repeated: compiled code is slow to accept views that warn when written.
+    request, token, lanes = (
+        np.ascontiguousarray(part).reshape(-1) if part.shape == shape else np.broadcast_to(part, shape).flatten()
+        for part in parts
     )
-    out = np.empty(request.shape, np.uint64)
+    out = np.empty(shape, np.uint64)
     seed_0, seed_1 = split_seed(seed)
-    _words(seed_0, seed_1, stream & WORD, request.ravel(), token.ravel(), lanes.ravel(), out.reshape(-1))
+    _words(seed_0, seed_1, stream & WORD, request, token, lanes, out.reshape(-1))
     return out
 
 
