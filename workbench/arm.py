@@ -42,7 +42,10 @@ def run_arm(
     build_plant: PlantBuilder | None = None,
     on_progress: Callable[[float], None] = lambda share: None,
 ) -> Path:
-    """Run one arm and write its folder; returns it. `arm` names its cell of a factorial, `extra` goes to the manifest.
+    """Run one arm and write its folder; returns it.
+
+    `arm` says which controllers are on, and makes it an arm that
+    reports compare (None: reports leave it out); `extra` goes to the manifest.
 
     `on_progress` is told the share of requests that have arrived and ended, in [0, 1].
     """
@@ -58,7 +61,7 @@ def run_arm(
         plant,
         scenario,
         seed,
-        arm=arm or {},
+        arm=arm,
         extra={"controller_context": context, "notes": plant.notes, **(extra or {})},
         request_columns=plant.request_columns(),
     )

@@ -10,6 +10,7 @@ from typing import Any
 
 from workbench.metrics import ARM_CODES, CONTROLLERS
 from workbench.protocols import DecisionPoint
+from workbench.scenario import Scenario
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,4 +45,10 @@ def switches(code: str) -> Mapping[str, bool]:
     return {name: letter in code for letter, name in CONTROLLERS.items()}
 
 
-__all__ = ["ARM_CODES", "FactorialSettings", "switches"]
+def switches_of(scenario: Scenario) -> Mapping[str, bool]:
+    """The same for a scenario of its own: a controller is on where its decision point has one."""
+    points = {"scheduler": DecisionPoint.ORDER, "temperature": DecisionPoint.TEMPERATURE, "pruning": DecisionPoint.KEEP}
+    return {name: point in scenario.controllers for name, point in points.items()}
+
+
+__all__ = ["ARM_CODES", "FactorialSettings", "switches", "switches_of"]

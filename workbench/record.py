@@ -94,7 +94,7 @@ class ArmRecorder:
         scenario: Scenario,
         seed: int,
         *,
-        arm: Mapping[str, Any],
+        arm: Mapping[str, Any] | None,
         extra: Mapping[str, Any] | None = None,
         request_columns: Mapping[str, Any] | None = None,
     ) -> Path:
@@ -113,7 +113,7 @@ class ArmRecorder:
                 "scenario": scenario.model_dump(mode="json"),
                 "name": scenario.name,
                 "plant": scenario.plant,
-                "arm": dict(arm),
+                "arm": None if arm is None else dict(arm),
                 "seed": seed,
                 "num_slots": plant.num_slots,
                 "kind_names": list(plant.requests.kind_names),

@@ -1,0 +1,296 @@
+"""The main job, end to end: record on the real model, calibrate, simulate the factorial, run it live, report.
+
+    RUN/record/T<x>/seed0        the real model on the built-in prompts, every step recorded
+    RUN/calibration.json         entropy process, mass process and step cost fitted to it
+    RUN/sim/<cell>/<arm>/seed<k> eight arms x four loads x two memories x seeds, a trace on a GPU that is not here
+    RUN/live/<arm>/seed<k>       the same eight arms on the real model
+    RUN/report.html
+
+Every arm that is finished stays; the same command resumes where it was interrupted, because an arm whose manifest
+holds the same resolved scenario and seed is not run again.
+"""
+
+import multiprocessing
+import os
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from workbench.arm import run_arm
+from workbench.errors import InputError
+from workbench.factorial import ARM_CODES, FactorialSettings, switches
+from workbench.metrics import BASELINE
+from workbench.record import read_manifest, strict_json, write_atomically
+from workbench.scenario import Scenario, parse_scenario
+
+Progress = Callable[[float], None]
+
+BASE_TEMPERATURE = 0.7  # constant temperature of the arms without a loop, and of the live baseline
+RECORD_TEMPERATURES = (BASE_TEMPERATURE, 1.0)
+TRACE = Path("data/traces/azure_llm_2023/AzureLLMInferenceTrace_conv.csv")
+SLO = {"ttft_s": 2.0, "tpot_s": 0.05}
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobSize:
+    """How much of everything. `quick` takes the same path at small size."""
+
+    record_prompts: int
+    record_tokens: int
+    sim_requests: int
+    sim_seeds: tuple[int, ...]
+    loads: tuple[float, ...]
+    live_requests: int
+    live_tokens: int
+    live_seeds: tuple[int, ...]
+    window_steps: int
+
+
+FULL = JobSize(
+    record_prompts=30, record_tokens=128, sim_requests=2000, sim_seeds=(0, 1, 2), loads=(0.5, 0.8, 0.95, 1.1),
+    live_requests=30, live_tokens=96, live_seeds=(0, 1), window_steps=400,
+)  # fmt: skip
+QUICK = JobSize(
+    record_prompts=24, record_tokens=24, sim_requests=200, sim_seeds=(0,), loads=(0.5, 0.8, 0.95, 1.1),
+    live_requests=8, live_tokens=16, live_seeds=(0,), window_steps=100,
+)  # fmt: skip
+
+# Share of the KV memory that the weights leave: all of it, or so little that requests queue for blocks.
+MEMORIES = {"ample": 1.0, "tight": 0.08}
+
+
+@dataclass(frozen=True)
+class ArmTask:
+    """One arm to run: everything a worker process needs."""
+
+    scenario: Scenario
+    seed: int
+    directory: Path
+    arm: Mapping[str, bool] | None  # None: not one of the arms that reports compare
+    extra: dict[str, Any]
+
+    @property
+    def finished(self) -> bool:
+        """An earlier run left exactly this arm."""
+        try:
+            manifest = read_manifest(self.directory)
+        except InputError:
+            return False
+        return manifest.get("scenario") == self.scenario.model_dump(mode="json") and manifest["seed"] == self.seed
+
+    def run(self, on_progress: Progress = lambda share: None) -> None:
+        if not self.finished:
+            run_arm(self.scenario, self.seed, self.directory, arm=self.arm, extra=self.extra, on_progress=on_progress)
+
+
+def find_trace(asked: Path | None) -> Path | None:
+    """The trace to replay: the one asked for, else the Azure 2023 conversation trace in $ENTROPIC_DATA or beside the
+    source tree (../shared/data); None where neither holds it, and then a generator fitted to it is used."""
+    if asked is not None:
+        if not asked.is_file():
+            raise InputError(f"no trace file at {asked}; give an existing path to --trace")
+        return asked.resolve()
+    root = os.environ.get("ENTROPIC_DATA")
+    folders = [Path(root)] if root else [Path(__file__).resolve().parents[2] / "shared"]
+    for folder in folders:
+        for candidate in (folder / TRACE, folder / TRACE.relative_to("data")):
+            if candidate.is_file():
+                return candidate
+    return None
+
+
+def record_tasks(run: Path, size: JobSize, model: str, backend: str) -> list[ArmTask]:
+    """The real model on the built-in prompts at each recording temperature, no controller."""
+    tasks = []
+    for temperature in RECORD_TEMPERATURES:
+        scenario = parse_scenario(
+            {
+                "name": f"record at T = {temperature:g}",
+                "plant": "live",
+                "level": "full",
+                "workload": {"num_requests": size.record_prompts, "max_tokens": size.record_tokens},
+                "engine": {"temperature": temperature, "max_running": 16},
+                "live": {"model": model, "backend": backend},
+            }
+        )
+        directory = run / "record" / f"T{temperature:g}" / "seed0"
+        tasks.append(ArmTask(scenario, 0, directory, None, {"role": "record"}))
+    return tasks
+
+
+def recorded_target_nats(record: Path) -> float:
+    """Mean tempered entropy of a recorded arm, over tokens: what the loop is asked to hold."""
+    tokens = pl.read_parquet(record / "sequences.parquet").filter(pl.col("point") == "measure")
+    return float(np.float32(tokens["entropy_nats"].mean()))
+
+
+def simulated_scenario(
+    size: JobSize, *, trace: Path | None, calibration: Path, seed: int, memory: str, rate_per_s: float, target: float
+) -> Scenario:
+    """A slice of the trace on an H100 with Llama-3-8B; each seed takes the next slice."""
+    return parse_scenario(
+        {
+            "name": f"H100, Llama-3-8B, {memory} KV memory",
+            "plant": "sim",
+            "level": "summary",
+            "window_steps": size.window_steps,
+            "workload": {
+                "trace": trace,
+                "num_requests": size.sim_requests,
+                "first_request": seed * size.sim_requests if trace else 0,
+                "rate_per_s": rate_per_s,
+            },
+            "hardware": {"calibration": calibration, "kv_memory_frac": MEMORIES[memory]},
+            "engine": {"temperature": BASE_TEMPERATURE, "entropy_target_nats": target},
+        }
+    )
+
+
+def capacity_tasks(run: Path, size: JobSize, trace: Path | None, calibration: Path, target: float) -> list[ArmTask]:
+    """Everything at once, first come first served: what the machine serves a second when it never idles."""
+    return [
+        ArmTask(
+            simulated_scenario(
+                size, trace=trace, calibration=calibration, seed=0, memory=memory, rate_per_s=1e6, target=target
+            ),
+            0,
+            run / "capacity" / memory / "seed0",
+            None,
+            {"role": "capacity", "memory": memory},
+        )
+        for memory in MEMORIES
+    ]
+
+
+def capacity_per_s(arm: Path) -> float:
+    """Requests a second in the middle of a saturated run: between the 20th and the 80th percentile of completions."""
+    requests = pl.read_parquet(arm / "requests.parquet")
+    done = np.sort(requests["finished_s"].drop_nans().drop_nulls().to_numpy())
+    if done.size < 10:
+        raise InputError(f"{arm}: only {done.size} requests completed; capacity needs at least 10")
+    low, high = int(0.2 * done.size), int(0.8 * done.size)
+    return float((high - low) / (done[high] - done[low]))
+
+
+def factorial_tasks(
+    run: Path, size: JobSize, trace: Path | None, calibration: Path, target: float, capacity: dict[str, float]
+) -> list[ArmTask]:
+    settings = FactorialSettings(target_entropy_nats=target)
+    tasks = []
+    for memory in MEMORIES:
+        for load in size.loads:
+            for code in ARM_CODES:
+                for seed in size.sim_seeds:
+                    scenario = simulated_scenario(
+                        size,
+                        trace=trace,
+                        calibration=calibration,
+                        seed=seed,
+                        memory=memory,
+                        rate_per_s=load * capacity[memory],
+                        target=target,
+                    ).with_changes(
+                        controllers=settings.controllers(code),
+                        level="window" if seed == 0 and load == 0.95 else "summary",
+                    )
+                    directory = run / "sim" / f"load{load:g}-{memory}" / _folder(code) / f"seed{seed}"
+                    extra = {"load_frac": load, "memory": memory, "slo": SLO, "capacity_per_s": capacity[memory]}
+                    tasks.append(ArmTask(scenario, seed, directory, switches(code), extra))
+    return tasks
+
+
+def live_tasks(run: Path, size: JobSize, model: str, backend: str, target: float, rate_per_s: float) -> list[ArmTask]:
+    settings = FactorialSettings(target_entropy_nats=target, recent_blocks=2)
+    tasks = []
+    for seed in size.live_seeds:
+        for code in ARM_CODES:
+            scenario = parse_scenario(
+                {
+                    "name": "live arms",
+                    "plant": "live",
+                    "level": "full",
+                    "workload": {
+                        "num_requests": size.live_requests,
+                        "max_tokens": size.live_tokens,
+                        "rate_per_s": rate_per_s,
+                    },
+                    "engine": {"temperature": BASE_TEMPERATURE, "entropy_target_nats": target, "max_running": 8},
+                    "live": {"model": model, "backend": backend},
+                    "controllers": settings.controllers(code),
+                }
+            )
+            directory = run / "live" / _folder(code) / f"seed{seed}"
+            tasks.append(ArmTask(scenario, seed, directory, switches(code), {"slo": SLO}))
+    return tasks
+
+
+def _folder(code: str) -> str:
+    return "none" if code == BASELINE else code
+
+
+def live_rate_per_s(record: Path, size: JobSize) -> float:
+    """An arrival rate at which the recorded model is about 80 % busy with the live arms' answers."""
+    steps = pl.read_parquet(record / "steps.parquet")
+    tokens_per_s = steps["num_sampled"].sum() / steps["elapsed_s"].sum()
+    requests = pl.read_parquet(record / "requests.parquet")
+    return float(0.8 * tokens_per_s / min(size.live_tokens, requests["output_tokens"].mean()))
+
+
+def run_here(tasks: list[ArmTask], tell: Progress) -> None:
+    """One after another in this process: live arms, which need every core."""
+    for index, task in enumerate(tasks):
+        task.run(lambda share, index=index: tell((index + share) / len(tasks)))
+        tell((index + 1) / len(tasks))
+
+
+def run_in_processes(tasks: list[ArmTask], jobs: int, tell: Progress) -> None:
+    """Simulated arms side by side. An interrupt keeps every finished arm."""
+    waiting = [task for task in tasks if not task.finished]
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(max_workers=jobs, mp_context=context) as pool:
+        futures = [pool.submit(ArmTask.run, task) for task in waiting]
+        try:
+            for count, future in enumerate(as_completed(futures)):
+                future.result()
+                tell((len(tasks) - len(waiting) + count + 1) / len(tasks))
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def main_job(
+    run: Path, size: JobSize, *, model: str, backend: str, trace: Path | None, jobs: int, stage: Callable[[str], Any]
+) -> Iterator[str]:
+    """Run all stages; yields a line for people after each. `stage(name)` is a context manager that gives a progress."""
+    from sims.calibrate import calibrate
+
+    records = record_tasks(run, size, model, backend)
+    with stage("record on the real model") as tell:
+        run_here(records, tell)
+    baseline = records[0].directory
+    target = recorded_target_nats(baseline)
+    yield f"recorded {len(records)} arms; mean entropy at T = {BASE_TEMPERATURE:g} is {target:.2f} nats, the loop's target"
+
+    calibration = run / "calibration.json"
+    with stage("calibrate"):
+        fitted = calibrate([task.directory for task in records])
+        write_atomically(calibration, strict_json(fitted).encode())
+    yield f"calibrated: {calibration}"
+
+    saturated = capacity_tasks(run, size, trace, calibration, target)
+    with stage("capacity of the simulated machine") as tell:
+        run_in_processes(saturated, jobs, tell)
+    capacity = {task.extra["memory"]: capacity_per_s(task.directory) for task in saturated}
+    source = trace.name if trace else "generated requests (no trace at hand: fitted to the published statistics)"
+    yield f"{source}: " + ", ".join(f"{memory} memory {rate:.2f} requests/s" for memory, rate in capacity.items())
+
+    with stage("simulate the factorial") as tell:
+        run_in_processes(factorial_tasks(run, size, trace, calibration, target, capacity), jobs, tell)
+    with stage("run the eight arms live") as tell:
+        run_here(live_tasks(run, size, model, backend, target, live_rate_per_s(baseline, size)), tell)
+    yield "eight arms simulated and run live"
