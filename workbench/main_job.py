@@ -24,7 +24,7 @@ import polars as pl
 from workbench.arm import run_arm
 from workbench.errors import InputError
 from workbench.factorial import ARM_CODES, FactorialSettings, switches
-from workbench.metrics import BASELINE
+from workbench.metrics import BASELINE, RunFigures
 from workbench.record import read_manifest, strict_json, write_atomically
 from workbench.scenario import Scenario, parse_scenario
 
@@ -34,6 +34,7 @@ BASE_TEMPERATURE = 0.7  # constant temperature of the arms without a loop, and o
 RECORD_TEMPERATURES = (BASE_TEMPERATURE, 1.0)
 TRACE = Path("data/traces/azure_llm_2023/AzureLLMInferenceTrace_conv.csv")
 SLO = {"ttft_s": 2.0, "tpot_s": 0.05}
+HEADLINE = ("ttft_p50_s", "tpot_p50_s", "e2e_p99_s", "throughput_tokens_per_s", "entropy_error_nats", "nll_nats")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -294,3 +295,13 @@ def main_job(
     with stage("run the eight arms live") as tell:
         run_here(live_tasks(run, size, model, backend, target, live_rate_per_s(baseline, size)), tell)
     yield "eight arms simulated and run live"
+
+
+def job_figures(found: RunFigures) -> dict[str, float | int | None]:
+    """Name to number: `<plant>_<load>_<memory>_<arm>_<metric>` of the headline metrics, and how many arms ran."""
+    figures: dict[str, float | int | None] = {"cells": len(found.cells), "arms": sum(len(c.arms) for c in found.cells)}
+    for cell in found.cells:
+        for code in cell.arms:
+            for metric in HEADLINE:
+                figures[f"{cell.cell.key}_{_folder(code)}_{metric}"] = cell.value(code, metric)
+    return figures

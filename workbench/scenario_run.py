@@ -7,6 +7,7 @@ from typing import Any
 from workbench.arm import run_arm
 from workbench.factorial import switches_of
 from workbench.metrics import summarise
+from workbench.record import read_manifest
 from workbench.report import write_report
 from workbench.scenario import Scenario
 
@@ -24,5 +25,6 @@ def run_scenario(
             arm=switches_of(scenario),
             on_progress=lambda share, index=index: tell((index + share) / len(seeds)),
         )
-    paths |= {"run": run, "report": write_report(run)}
-    return summarise(run), paths
+    arms = list(paths.values())
+    figures = summarise([read_manifest(arm) for arm in arms], arms)
+    return figures, paths | {"run": run, "report": write_report(run)}

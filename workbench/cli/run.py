@@ -26,8 +26,8 @@ def run(
     out = Output(as_json)
     if scenario is not None:
         _run_scenario(out, scenario, out_dir)
-    from workbench.main_job import FULL, QUICK, find_trace, main_job
-    from workbench.metrics import summarise
+    from workbench.main_job import FULL, QUICK, find_trace, job_figures, main_job
+    from workbench.metrics import run_figures
     from workbench.report import write_report
 
     directory = (out_dir or Path("runs") / ("quick" if quick else "main")).resolve()
@@ -38,7 +38,7 @@ def run(
         out.say(line)
     report = write_report(directory)
     out.say(f"report: {report}")
-    out.done(True, summarise(directory), {"run": directory, "report": report})
+    out.done(True, job_figures(run_figures(directory)), {"run": directory, "report": report})
 
 
 def _run_scenario(out: Output, path: Path, out_dir: Path | None) -> NoReturn:
