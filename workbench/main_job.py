@@ -34,7 +34,7 @@ BASE_TEMPERATURE = 0.7  # constant temperature of the arms without a loop, and o
 RECORD_TEMPERATURES = (BASE_TEMPERATURE, 1.0)
 TRACE = Path("data/traces/azure_llm_2023/AzureLLMInferenceTrace_conv.csv")
 SLO = {"ttft_s": 2.0, "tpot_s": 0.05}
-HEADLINE = ("ttft_p50_s", "tpot_p50_s", "e2e_p99_s", "throughput_tokens_per_s", "entropy_error_nats", "nll_nats")
+HEADLINE = ("ttft_p50_s", "tpot_p50_s", "e2e_p99_s", "output_tokens_per_s", "entropy_error_nats", "nll_nats")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,9 @@
 """From a scenario to a live plant: the model, the prompts, when they arrive, how much KV memory there is."""
 
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +17,7 @@ from workbench.live.prompts import builtin_prompts, load_prompts
 from workbench.live.session import LiveModel
 from workbench.protocols import DecisionPoint
 from workbench.scenario import Scenario
+from workbench.signals import FloatArray
 
 DEFAULT_MAX_TOKENS = 128
 
@@ -23,6 +26,16 @@ DEFAULT_MAX_TOKENS = 128
 def load_once(path_or_name: str, dtype: str, backend: str) -> LiveModel:
     """The model of earlier arms in this process again, instead of another copy."""
     return LiveModel.load(path_or_name, dtype=dtype, backend=backend)
+
+
+def unpruned_nll_nats(model: LiveModel, prompts: Sequence[Sequence[int]], outputs: Sequence[list[int]]) -> FloatArray:
+    """Surprisal of each whole output at T = 1 with every KV block read [requests]: quality does not grade itself."""
+    return np.array(
+        [
+            float(model.score(prompt, output).surprisal_raw_nats.sum()) if output and min(output) >= 0 else np.nan
+            for prompt, output in zip(prompts, outputs, strict=True)
+        ]
+    )
 
 
 def build_plant(
@@ -59,10 +72,14 @@ def build_plant(
     )
     plant = made.plant
 
-    def request_columns() -> dict[str, pa.Array]:
+    def request_columns() -> dict[str, Any]:
         outputs = made.executor.outputs
         decode = model.tokenizer.decode if model.tokenizer else (lambda ids: "")
+        quality = {}
+        if DecisionPoint.KEEP in controlled:
+            quality["nll_raw_nats"] = unpruned_nll_nats(model, [r.prompt.token_ids for r in made.requests], outputs)
         return {
+            **quality,
             "prompt": pa.array([request.prompt.text for request in made.requests]),
             "text": pa.array([decode([t for t in ids if t >= 0]) for ids in outputs]),
             "finish_reason": pa.array(made.executor.finish_reasons),
