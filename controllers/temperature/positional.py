@@ -26,10 +26,11 @@ class PositionalState:
 
 @dataclass(frozen=True, kw_only=True)
 class PositionalPI:
-    """v = u_start + k_p e + I,  u = clip(v),  I+ = I + k_i e + k_t (ln T_applied - v),  e = H* - H.
+    """v = u_start + k_p e + I,  u = clip(v),  I+ = I + k_i e + k_t b,  e = H* - H.
 
-    The last term is back-calculation: where clamp or plant kept the actuator from following v, the integral is drawn to
-    what was really applied, by the share k_t `tracking_gain` in (0, 1] (0 switches anti-windup off and needs `unsafe`).
+    b is back-calculation: min(v, ln T_a) - v where clamp or plant applied a T_a below what was asked, max(v, ln T_a) - v
+    where above, else 0, so the integral is drawn to what was really applied by the share k_t `tracking_gain` in (0, 1]
+    (0 switches anti-windup off and needs `unsafe`).
     A step of H* kicks T by k_p at once, unlike the velocity form. Gain interval and other fields as in `PITemperature`
     (the linear loop is the same). A missing measurement holds T and I.
     Source: arXiv 2603.03310 (positional PI); back-calculation: Astrom and Hagglund, chapter 3.
@@ -157,11 +158,11 @@ def _rows(
             if applied > 0.0 and applied < np.inf:
                 for j in range(depth):
                     if asked_step[i, j] == measured_step[i] and asked_step[i, j] >= 0:
-                        correction = math.log(applied) - asked_output[i, j]
-                        if abs(correction) > SAME_LOG_TEMPERATURE:
-                            integral[i] += k_t * correction
-                            for m in range(j + 1):
-                                asked_output[i, m] += k_t * correction
+                        u_applied = math.log(applied)
+                        if u_applied < asked_output[i, j] - SAME_LOG_TEMPERATURE:
+                            integral[i] += k_t * (min(output, u_applied) - output)
+                        elif u_applied > asked_output[i, j] + SAME_LOG_TEMPERATURE:
+                            integral[i] += k_t * (max(output, u_applied) - output)
                         break
             error = target[i] - h
             integral[i] += k_i * error

@@ -2,16 +2,18 @@
 
 With u = ln T, H the tempered entropy the plant measured and T_a the temperature it really applied for it,
 
-    base = u + (ln T_a - u_asked)                        what the actuator did differently is taken over (anti-windup)
+    base = min(u, ln T_a) where T_a < T_asked,  max(u, ln T_a) where T_a > T_asked,  else u            (anti-windup)
     du   = k_i (H* - H_k) + k_p (H_{k-1} - H_k) - k_d (H_k - 2 H_{k-1} + H_{k-2})
     du   = du / max(V, V_floor)                          only where the law is gain-scheduled
     u    = clip(base + clip(du, -max_step, max_step), ln T_min, ln T_max)
 
-u_asked is what this controller asked for in the engine step the measurement came from, found by `measured_step` among
-the last `delay_steps` + 1 requests; a correction is also carried to the newer requests, so that it is made once.
+T_asked is what this controller asked for in the engine step the measurement came from, found by `measured_step` among
+the last `delay_steps` + 1 requests. Where the actuator was held below (above) the wish, the state is pulled down (up) to
+it, never beyond it. With delay 0 that is base = ln T_a. Adding ln T_a - ln T_asked to u instead, as with delay 0, would
+answer one and the same saturation d + 1 times over and ring for ever.
 *Anchored* laws take base = ln T_a itself. A row without a new, finite measurement holds its T.
 H is read within [0, ln n] and V within [0, V_max], where every true value lies.
-Source: ours; velocity form and back-calculation as in Astrom and Hagglund, PID Controllers, chapter 3.
+Source: ours; velocity form and tracking anti-windup as in Astrom and Hagglund, PID Controllers, chapter 3.
 """
 
 import math
@@ -159,11 +161,10 @@ def _velocity_rows(
                 u_applied = math.log(applied)
                 for j in range(depth):
                     if asked_step[i, j] == measured_step[i] and asked_step[i, j] >= 0:
-                        correction = u_applied - asked_u[i, j]
-                        if abs(correction) > SAME_LOG_TEMPERATURE:
-                            base += correction
-                            for m in range(j + 1):
-                                asked_u[i, m] += correction
+                        if u_applied < asked_u[i, j] - SAME_LOG_TEMPERATURE:
+                            base = min(base, u_applied)
+                        elif u_applied > asked_u[i, j] + SAME_LOG_TEMPERATURE:
+                            base = max(base, u_applied)
                         break
                 if anchored:
                     base = u_applied

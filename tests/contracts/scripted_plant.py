@@ -19,10 +19,11 @@ from workbench.protocols import (
     OrderObservation,
     RevealObservation,
     RouteObservation,
+    SamplingAction,
     TemperatureObservation,
     blank_like,
 )
-from workbench.signals import IntArray, entropy_and_varentropy
+from workbench.signals import FloatArray, IntArray, entropy_and_varentropy
 
 VOCAB = 50
 WIDTH = {
@@ -50,6 +51,22 @@ class Life:
 @cache
 def _coin(seed: int, request: int, step: int) -> float:
     return float(np.random.default_rng([seed, request, step, 0]).random())
+
+
+@cache
+def _draw(seed: int, request: int, k: int) -> tuple[FloatArray, dict[str, float]]:
+    """Logits of a request's k-th token, and what does not depend on the temperature."""
+    rng = np.random.default_rng([seed, request, k, 1])
+    logits = rng.normal(0.0, rng.uniform(0.1, 6.0), VOCAB)
+    h, v = entropy_and_varentropy(logits)
+    return logits, {
+        "entropy_raw_nats": float(h),
+        "varentropy_raw_nats2": float(v),
+        "surprisal_nats": float(rng.exponential(2.0)),
+    }
+
+
+MEASURED = ("entropy_nats", "varentropy_nats2", "temperature_applied", *_draw(0, 0, 0)[1])
 
 
 class ScriptedPlant:
@@ -116,14 +133,10 @@ class ScriptedPlant:
                 action, temperature=np.clip(action.temperature, action.temperature_min, action.temperature_max)
             )
         for request in self._present():
-            k = self.decisions[request] = self.decisions.get(request, -1) + 1
+            self.decisions[request] = self.decisions.get(request, -1) + 1
             self.served[request] = self.step
-            if point is DecisionPoint.TEMPERATURE:
-                applied = float(action.temperature[self._slot(request)])
-                if action.target_entropy_nats is not None:
-                    target = action.target_entropy_nats[self._slot(request)]
-                    applied = float(np.clip(1.0 if np.isnan(target) else 0.5 + 0.1 * target, 0.1, 2.0))
-                self.history[request].append(self._measure(request, k, applied))
+        if point is DecisionPoint.TEMPERATURE:
+            self._measure(action)
         return action
 
     # One row
@@ -136,20 +149,19 @@ class ScriptedPlant:
     def _slot(self, request: int) -> int:
         return int(self.slot_order[self.lives[request].slot])
 
-    def _measure(self, request: int, k: int, temperature: float) -> dict[str, float]:
-        rng = self.rng(request, k, 1)
-        logits = rng.normal(0.0, rng.uniform(0.1, 6.0), VOCAB)
-        h_raw, v_raw = entropy_and_varentropy(logits)
-        h, v = entropy_and_varentropy(logits, temperature)
-        return {
-            "step": self.step,
-            "entropy_raw_nats": float(h_raw),
-            "varentropy_raw_nats2": float(v_raw),
-            "entropy_nats": float(h),
-            "varentropy_nats2": float(v),
-            "surprisal_nats": float(rng.exponential(2.0)),
-            "temperature_applied": temperature,
-        }
+    def _measure(self, action: SamplingAction) -> None:
+        """Each request present draws a token: H and V of its logits at the temperature it is given."""
+        present = self._present()
+        slots = [self._slot(r) for r in present]
+        temperature = action.temperature[slots]
+        if action.target_entropy_nats is not None:
+            # Any bounded function will do: what a plant solves for is its own business here.
+            temperature = np.clip(0.5 + 0.1 * action.target_entropy_nats[slots], 0.1, 2.0)
+        drawn = [_draw(self.seed, r, self.decisions[r]) for r in present]
+        h, v = entropy_and_varentropy(np.array([logits for logits, _ in drawn]), temperature)
+        for i, request in enumerate(present):
+            told = {"entropy_nats": h[i], "varentropy_nats2": v[i], "temperature_applied": temperature[i]}
+            self.history[request].append({"step": self.step} | drawn[i][1] | told)
 
     def _observe(self, present: list[int]) -> Observation:
         kind = OBSERVATION[self.point]
@@ -184,7 +196,7 @@ class ScriptedPlant:
                 row["measured_step"] = told.pop("step")
                 row |= {name: np.nan if missing and k % 2 else value for name, value in told.items()}
             else:
-                row |= {name: np.nan for name in self._measure(request, 0, 1.0) if name != "step"}
+                row |= dict.fromkeys(MEASURED, np.nan)
         elif self.point is DecisionPoint.ORDER:
             h, v = rng.uniform(0.0, 4.0, 2)
             row |= {

@@ -45,7 +45,7 @@ def cases(delay_steps: int = 0) -> Iterator[tuple[str, Any]]:
                 yield f"{name}({kind})", wrapper(inner)
 
 
-def named_cases() -> list[Any]:
+def named_cases(delay_steps: int = 0) -> list[Any]:
     import pytest
 
-    return [pytest.param(controller, id=f"{controller.point.value}-{name}") for name, controller in cases()]
+    return [pytest.param(controller, id=f"{controller.point.value}-{name}") for name, controller in cases(delay_steps)]
