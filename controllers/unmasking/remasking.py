@@ -60,7 +60,7 @@ class Remasking:
 
     def step(self, state: RemaskState, observation: RevealObservation) -> tuple[RemaskState, RevealAction]:
         num_slots, length = observation.masked.shape
-        kept = np.logical_not(observation.joined)[:, None]
+        kept = np.where(observation.joined, False, True)[:, None]
         masked, active = observation.masked, observation.active[:, None]
 
         def wide(values: Any, blank: Any, fill: Any) -> Any:

@@ -116,7 +116,7 @@ def _next_revealed(sequence):
     return following
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
 def _marginals(tokens, prior, powers, powers_t):
     rows, length = tokens.shape
     n = prior.shape[1]
@@ -134,22 +134,18 @@ def _marginals(tokens, prior, powers, powers_t):
                 continue
             right_at = following[i]
             left = prior[i] if left_at < 0 else powers[i - left_at, sequence[left_at]]
-            total = 0.0
             if right_at < 0:
                 for s in range(n):
                     cell[s] = left[s]
-                    total += left[s]
-            else:
-                right = powers_t[right_at - i, sequence[right_at]]
-                for s in range(n):
-                    cell[s] = left[s] * right[s]
-                    total += cell[s]
-            if total > 0.0:
-                scale = 1.0 / total
-                for s in range(n):
-                    cell[s] *= scale
-            else:
-                cell[:] = 1.0 / n
+                continue
+            right = powers_t[right_at - i, sequence[right_at]]
+            total = 0.0
+            for s in range(n):
+                cell[s] = left[s] * right[s]
+                total += cell[s]
+            scale = 1.0 / total if total > 0.0 else 0.0
+            for s in range(n):
+                cell[s] = cell[s] * scale if total > 0.0 else 1.0 / n
     return out
 
 
