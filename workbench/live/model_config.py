@@ -10,7 +10,6 @@ from typing import Any
 
 from workbench.errors import InputError, unknown_name
 
-# Which of the four optional parts each family has; `None` reads it from the config's own field.
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "dream")
 # Fields of relatives that scale or cap something this decoder does not; the value that means "not used" is fine.
 UNUSED_VALUES: dict[str, tuple[Any, ...]] = {
@@ -57,8 +56,8 @@ class ModelConfig:
     rope_theta: float
     rope_scaling: RopeScaling | None
     rope_linear_factor: float
-    max_context_tokens: int  # positions the model was made for, and never beyond its sliding window
-    context_limited_by: str  # the field that sets `max_context_tokens`
+    max_context_tokens: int  # positions the model was made for
+    windows: tuple[int | None, ...]  # per layer: with w, query i sees keys i - w + 1 to i
     tied_embeddings: bool
     qkv_bias: bool
     output_bias: bool
@@ -133,10 +132,6 @@ def config_from_hf(config: dict[str, Any], generation: dict[str, Any], where: Pa
     if heads % kv_heads:
         raise InputError(f"{where}: num_attention_heads {heads} is not a multiple of num_key_value_heads {kv_heads}")
     rope_theta, scaling, linear = _rope(config, where)
-    positions = number("max_position_embeddings", 2048)
-    window = config.get("sliding_window")
-    uses_window = window is not None and (family == "mistral" or bool(config.get("use_sliding_window", False)))
-    limited = uses_window and window < positions
     bias = bool(config.get("attention_bias", False))
     head_dim = number("head_dim", hidden // heads)
     if head_dim % 2:
@@ -154,8 +149,8 @@ def config_from_hf(config: dict[str, Any], generation: dict[str, Any], where: Pa
         rope_theta=rope_theta,
         rope_scaling=scaling,
         rope_linear_factor=linear,
-        max_context_tokens=window if limited else positions,
-        context_limited_by="sliding_window" if limited else "max_position_embeddings",
+        max_context_tokens=number("max_position_embeddings", 2048),
+        windows=_windows(config, family, number("num_hidden_layers"), where),
         tied_embeddings=bool(config.get("tie_word_embeddings", False)),
         qkv_bias=family in ("qwen2", "dream") or bias,
         output_bias=bias and family in ("llama", "qwen3"),
@@ -174,6 +169,20 @@ def union_of_ids(*sources: Any) -> tuple[int, ...]:
     for source in sources:
         ids += [source] if isinstance(source, int) else list(source or [])
     return tuple(dict.fromkeys(ids))
+
+
+def _windows(config: dict[str, Any], family: str, num_layers: int, where: Path) -> tuple[int | None, ...]:
+    window = config.get("sliding_window")
+    if window is None or not (family == "mistral" or config.get("use_sliding_window", False)):
+        return (None,) * num_layers
+    if not isinstance(window, int) or window < 1:
+        raise InputError(f"{where}: sliding_window must be at least 1, got {window!r}")
+    full = config.get("max_window_layers", num_layers) if family != "mistral" else 0
+    default = ["full_attention"] * min(full, num_layers) + ["sliding_attention"] * max(num_layers - full, 0)
+    types = config.get("layer_types") or default
+    if len(types) != num_layers or not set(types) <= {"full_attention", "sliding_attention"}:
+        raise InputError(f"{where}: layer_types must name full_attention or sliding_attention for {num_layers} layers")
+    return tuple(window if kind == "sliding_attention" else None for kind in types)
 
 
 def _rope(config: dict[str, Any], where: Path) -> tuple[float, RopeScaling | None, float]:

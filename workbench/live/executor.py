@@ -1,0 +1,349 @@
+"""The live executor: carries out the engine's batches on a real model, and measures.
+
+Per sampled token: raw and tempered entropy and varentropy, surprisal under both, and the token, drawn with a
+counter-based generator keyed by (seed, request, token index), so that draws do not depend on arm, slot or batch. Per
+decoding row: the attention mass of each KV block. Per step: the time the work took, in which what was measured only
+for the record (entropies at extra temperatures, the mass that pruning dropped) is not counted.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from kernels.laws import LogitStats
+from workbench.engine.executor import Batch, StepResult
+from workbench.live.decoder import Chunk, Decoder, ForwardInput, ForwardOutput, KeepChooser
+from workbench.live.keep_list import KeepList, choose_blocks
+from workbench.live.kv_cache import KVCache
+from workbench.live.step_time import StepTime
+from workbench.protocols import KeepAction, SamplingAction
+from workbench.signals import FloatArray, IntArray
+
+# Entropies at these temperatures on the same logits fix the shape of the entropy process.
+CALIBRATION_TEMPERATURES = (0.5, 0.7, 1.0, 1.4)
+STATISTICS = (
+    "entropy_raw_nats",
+    "varentropy_raw_nats2",
+    "entropy_nats",
+    "varentropy_nats2",
+    "surprisal_nats",
+    "surprisal_raw_nats",
+    "temperature_applied",
+)
+OnToken = Callable[[int, int, int], None]  # (request_id, token_index, token_id)
+OnLogits = Callable[[IntArray, IntArray, torch.Tensor], None]  # (request_id [r], token_index [r], logits [r, vocab])
+
+
+class LiveExecutor:
+    """An `Executor`. Prompts are token ids by request id; outputs collect in `outputs`."""
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        cache: KVCache,
+        prompts: Sequence[Sequence[int]],
+        *,
+        seed: int = 0,
+        temperature: float = 1.0,
+        stop_ids: Sequence[int] = (),
+        request_seeds: Mapping[int, int] | None = None,
+        calibration_temperatures: Sequence[float] = (),
+        mass_by_head: bool = False,
+        measure_mass: bool = True,
+        measure_dropped: bool = True,
+        forced: Mapping[int, Sequence[int]] | None = None,
+        on_token: OnToken | None = None,
+        on_logits: OnLogits | None = None,
+    ) -> None:
+        """`temperature` holds where no controller acts. `request_seeds`: a request's own seed instead of the run's.
+
+        `forced`: output tokens given beforehand (teacher forcing): statistics are those of the forced token.
+        """
+        self.decoder, self.cache, self.prompts = decoder, cache, prompts
+        self.vocab_size = decoder.config.vocab_size
+        self.seed, self.temperature = seed, temperature
+        self.stop_ids = np.array(sorted(set(stop_ids)), np.int64)
+        self.request_seeds = dict(request_seeds or {})
+        self.calibration_temperatures = tuple(calibration_temperatures)
+        self.mass_by_head, self.measure_mass, self.measure_dropped = mass_by_head, measure_mass, measure_dropped
+        self.forced, self.on_token, self.on_logits = forced, on_token, on_logits
+        self.outputs: list[list[int]] = [[] for _ in prompts]
+        self.finish_reasons: list[str | None] = [None] * len(prompts)
+        self._tokens = np.zeros((0, 0), np.int64)  # [slot, position] known tokens
+        self._evicted_score = np.zeros(0)
+        self._step_time = StepTime()
+
+    # The Executor protocol
+
+    def admit(self, request_id: int, slot: int) -> None:
+        prompt = self.prompts[request_id]
+        self._grow(slot + 1, len(prompt) + 1)
+        self._tokens[slot, : len(prompt)] = prompt
+        self._evicted_score[slot] = 0.0
+
+    def release(self, request_id: int, slot: int) -> None:
+        if self.finish_reasons[request_id] is None:
+            self.finish_reasons[request_id] = "length"
+
+    def marginal_step_s(self, start: IntArray, num_tokens: IntArray) -> FloatArray:
+        return self._step_time.marginal_s(start, num_tokens)
+
+    def execute(self, batch: Batch, sampling: SamplingAction | None, keep: KeepAction | None) -> StepResult:
+        started_s = time.perf_counter()
+        single = batch.num_tokens == 1
+        decode = np.flatnonzero(single)
+        order = np.concatenate([decode, np.flatnonzero(~single)])
+        table = batch.block_table[:, : int(batch.num_blocks.max())]
+        kept = self._keep_list(batch, keep, decode, table)
+        forward = self._forward_input(batch, order, decode, table)
+        output = self.decoder.forward(
+            forward,
+            self.cache,
+            None if kept is None else self._same_in_every_head(kept),
+            want_mass=self.measure_mass,
+            want_mass_by_head=self.mass_by_head,
+            measure_dropped=self.measure_dropped,
+        )
+        n, rows = batch.slot.shape[0], np.flatnonzero(batch.samples)
+        columns = {name: np.full(n, np.nan) for name in STATISTICS}
+        token_id = np.full(n, -1, np.int64)
+        if rows.size:
+            statistics = self._statistics(batch, rows, output.logits, sampling)
+            for name in STATISTICS:
+                columns[name][rows] = getattr(statistics, name).numpy(force=True)
+            token_id[rows] = statistics.token_id.numpy(force=True)
+        elapsed_s = time.perf_counter() - started_s - output.measuring_s
+        extra = self._for_the_record(batch, rows, output)
+        read, dense = self._kv_tokens(batch, decode, output)
+        self._step_time.add(int(batch.num_tokens.sum()), read, elapsed_s)
+        block_mass, dropped = self._mass(batch, decode, output, kept)
+        bytes_per_token = self.cache.bytes_per_token
+        return StepResult(
+            elapsed_s=elapsed_s,
+            energy_j=float("nan"),
+            flops=self._flops(batch, rows.size),
+            kv_bytes_read=read * bytes_per_token,
+            kv_bytes_dense=dense * bytes_per_token,
+            token_id=token_id,
+            ended=self._take_tokens(batch, rows, token_id),
+            **columns,
+            block_mass=block_mass,
+            dropped_mass=dropped,
+            evicted=self._evictions(batch, decode, kept),
+            extra=extra,
+        )
+
+    # Before the forward pass
+
+    def _grow(self, num_slots: int, num_tokens: int) -> None:
+        slots, width = self._tokens.shape
+        if num_slots > slots or num_tokens > width:
+            more_slots = num_slots if num_slots > slots else slots
+            wider = np.zeros((more_slots, width if num_tokens <= width else 2 * num_tokens), np.int64)
+            wider[:slots, :width] = self._tokens
+            score = np.zeros(more_slots)
+            score[:slots] = self._evicted_score
+            self._tokens, self._evicted_score = wider, score
+
+    def _keep_list(
+        self, batch: Batch, action: KeepAction | None, decode: IntArray, table: np.ndarray
+    ) -> KeepList | None:
+        """None where every decode row reads every block."""
+        if decode.size == 0:
+            return None
+        slot, num_blocks = batch.slot[decode], batch.num_blocks[decode]
+        inside = np.arange(table.shape[1]) < num_blocks[:, None]
+        held = inside & (table[decode] >= 0)
+        if action is None or not action.rule[slot].any():
+            if np.array_equal(held, inside):
+                return None
+            return KeepList(keep=held, evict=np.zeros_like(held), evicted_score=np.zeros(decode.size))
+        return choose_blocks(action, slot, num_blocks, held, self._evicted_score[slot], self.decoder.ops)
+
+    def _same_in_every_head(self, kept: KeepList) -> KeepChooser:
+        mask = torch.from_numpy(kept.keep).to(self.decoder.device)
+        per_head = mask[:, None, :].expand(-1, self.decoder.config.num_kv_heads, -1).contiguous()
+        return lambda _layer, _q: per_head
+
+    def _forward_input(self, batch: Batch, order: IntArray, decode: IntArray, table: np.ndarray) -> ForwardInput:
+        """Tokens in the order of `order`: one for each decode row, then the chunks."""
+        device, size = self.decoder.device, batch.block_size
+        slot, start, count = batch.slot[order], batch.start[order], batch.num_tokens[order]
+        last = np.cumsum(count)
+        row = np.repeat(np.arange(order.size), count)
+        position = np.arange(int(last[-1])) - np.repeat(last - count, count) + start[row]
+        physical = table[order[row], position // size].astype(np.int64)
+        if (physical < 0).any():
+            raise RuntimeError("the engine asked for a token in a block that is not allocated")
+        where = np.empty_like(order)
+        where[order] = last - 1
+        tables = torch.from_numpy(np.maximum(table, 0)).to(device)
+        chunks = tuple(
+            Chunk(first=int(last[i] - count[i]), last=int(last[i]), start=int(start[i]), block_table=tables[order[i]])
+            for i in range(decode.size, order.size)
+        )
+
+        def tensor(array: np.ndarray) -> torch.Tensor:
+            return torch.from_numpy(array).to(device)
+
+        return ForwardInput(
+            token_ids=tensor(self._tokens[slot[row], position]),
+            positions=tensor(position),
+            slot_index=tensor(physical * size + position % size),
+            num_decode=decode.size,
+            block_table=tables[tensor(decode)],
+            context_tokens=tensor((batch.start[decode] + 1).astype(np.int32)),
+            chunks=chunks,
+            logit_rows=tensor(where[batch.samples]),
+        )
+
+    # After it
+
+    def _statistics(
+        self, batch: Batch, rows: IntArray, logits: torch.Tensor, sampling: SamplingAction | None
+    ) -> LogitStats:
+        slot, request, index = batch.slot[rows], batch.request_id[rows], batch.token_index[rows]
+        laws: dict[str, Any] = {}
+        temperature = np.full(rows.size, self.temperature)
+        if sampling is not None:
+            temperature = sampling.temperature[slot]
+            laws = {"temperature_min": sampling.temperature_min, "temperature_max": sampling.temperature_max}
+            for name in ("target_entropy_nats", "min_p", "top_h", "mirostat_mu_nats"):
+                if (values := getattr(sampling, name)) is not None:
+                    laws[name] = torch.from_numpy(values[slot]).to(logits.device)
+        seeds = np.array([self.request_seeds.get(int(r), self.seed) for r in request]) if self.request_seeds else None
+
+        def of(some: IntArray | slice, seed: int) -> LogitStats:
+            chosen = {k: v[some] if isinstance(v, torch.Tensor) else v for k, v in laws.items()}
+            return self.decoder.ops.logit_stats(
+                logits[some],
+                torch.from_numpy(temperature[some]).to(logits.device),
+                seed=seed,
+                request_id=torch.from_numpy(request[some]).to(logits.device),
+                token_index=torch.from_numpy(index[some]).to(logits.device),
+                **chosen,
+            )
+
+        if seeds is None:
+            statistics = of(slice(None), self.seed)
+        else:
+            parts = [(some := np.flatnonzero(seeds == seed), of(some, int(seed))) for seed in np.unique(seeds)]
+            back = torch.from_numpy(np.argsort(np.concatenate([some for some, _ in parts]))).to(logits.device)
+            statistics = LogitStats(*(torch.cat(column)[back] for column in zip(*(p for _, p in parts), strict=True)))
+        return statistics if self.forced is None else self._force(request, index, logits, statistics)
+
+    def _force(self, request: IntArray, index: IntArray, logits: torch.Tensor, drawn: LogitStats) -> LogitStats:
+        """The same statistics for the token that was given beforehand."""
+        assert self.forced is not None
+        token = torch.tensor(
+            [self.forced[int(r)][int(i)] for r, i in zip(request, index, strict=True)], device=logits.device
+        )
+        chosen = logits.gather(1, token[:, None])[:, 0]
+        t = drawn.temperature_applied
+        hot = torch.where(t > 0.0, t, 1.0)
+        tempered = (logits / hot[:, None]).logsumexp(dim=1) - chosen / hot
+        return drawn._replace(
+            token_id=torch.where(drawn.token_id < 0, -1, token),
+            surprisal_raw_nats=drawn.log_sum_exp - chosen,
+            surprisal_nats=torch.where(t > 0.0, tempered, 0.0),
+        )
+
+    def _for_the_record(self, batch: Batch, rows: IntArray, output: ForwardOutput) -> dict[str, np.ndarray]:
+        """Measurements no controller reads, outside the step's time."""
+        extra: dict[str, np.ndarray] = {}
+        if self.on_logits is not None and rows.size:
+            self.on_logits(batch.request_id[rows], batch.token_index[rows], output.logits)
+        if self.calibration_temperatures and rows.size:
+            zero = torch.zeros(rows.size, dtype=torch.int64, device=output.logits.device)
+            shape = (batch.slot.shape[0], len(self.calibration_temperatures))
+            entropy, varentropy = np.full(shape, np.nan), np.full(shape, np.nan)
+            for column, t in enumerate(self.calibration_temperatures):
+                at = self.decoder.ops.logit_stats(
+                    output.logits,
+                    torch.full((rows.size,), t, device=zero.device),
+                    seed=0,
+                    request_id=zero,
+                    token_index=zero,
+                )
+                entropy[rows, column] = at.entropy_nats.numpy(force=True)
+                varentropy[rows, column] = at.varentropy_nats2.numpy(force=True)
+            extra |= {"entropy_at_temperature": entropy, "varentropy_at_temperature": varentropy}
+        if output.mass_by_head is not None:
+            by_head = output.mass_by_head.numpy(force=True).swapaxes(0, 1)
+            full = np.full((batch.slot.shape[0], *by_head.shape[1:]), np.nan)
+            full[np.flatnonzero(batch.num_tokens == 1)] = by_head
+            extra["block_mass_by_head"] = full
+        return extra
+
+    def _mass(
+        self, batch: Batch, decode: IntArray, output: ForwardOutput, kept: KeepList | None
+    ) -> tuple[FloatArray | None, FloatArray]:
+        """Block masses of decode rows, and the mass that was not read (NaN where blocks were evicted earlier)."""
+        n = batch.slot.shape[0]
+        dropped = np.where(batch.samples, 0.0, np.nan)
+        if kept is not None:
+            measured = output.dropped_mass
+            dropped[decode] = np.nan if measured is None else measured.numpy(force=True)
+            dropped[decode[self._evicted_score[batch.slot[decode]] > 0.0]] = np.nan
+        if output.mass is None or not self.measure_mass:
+            return None, dropped
+        mass = output.mass.numpy(force=True).astype(np.float64)
+        inside = np.arange(mass.shape[1]) < batch.num_blocks[decode][:, None]
+        full = np.full((n, mass.shape[1]), np.nan)
+        full[decode] = np.where(inside if kept is None else kept.keep, mass, np.nan)
+        return full, dropped
+
+    def _evictions(self, batch: Batch, decode: IntArray, kept: KeepList | None) -> np.ndarray | None:
+        if kept is None or not kept.evict.any():
+            return None
+        self._evicted_score[batch.slot[decode]] += kept.evicted_score
+        evicted = np.zeros((batch.slot.shape[0], kept.evict.shape[1]), np.bool_)
+        evicted[decode] = kept.evict
+        return evicted
+
+    def _take_tokens(self, batch: Batch, rows: IntArray, token_id: IntArray) -> np.ndarray:
+        """Append what was drawn; True where the request ends by it (a row without a distribution ends as well)."""
+        ended = np.zeros(batch.slot.shape[0], np.bool_)
+        if rows.size == 0:
+            return ended
+        drawn, slot = token_id[rows], batch.slot[rows]
+        place = batch.start[rows] + batch.num_tokens[rows]
+        self._grow(0, int(place.max()) + 1)
+        self._tokens[slot, place] = np.maximum(drawn, 0)
+        stopped = np.isin(drawn, self.stop_ids)
+        ended[rows] = stopped | (drawn < 0)
+        for row, token, stop in zip(rows.tolist(), drawn.tolist(), stopped.tolist(), strict=True):
+            request = int(batch.request_id[row])
+            self.outputs[request].append(token)
+            if stop or token < 0:
+                self.finish_reasons[request] = "stop" if stop else "no distribution"
+            if self.on_token is not None:
+                self.on_token(request, int(batch.token_index[row]), token)
+        return ended
+
+    # Accounts
+
+    def _kv_tokens(self, batch: Batch, decode: IntArray, output: ForwardOutput) -> tuple[float, float]:
+        """KV tokens read and those of a dense pass, mean over layers (a window reads no more than its width)."""
+        context = (batch.start + batch.num_tokens).astype(np.float64)
+        windows = self.decoder.config.windows
+        seen = np.mean(
+            [context if w is None else np.minimum(context, w + batch.num_tokens - 1) for w in windows], axis=0
+        )
+        dense = float(seen.sum())
+        if output.read_tokens is None:
+            return dense, dense
+        read = np.minimum(output.read_tokens.numpy(force=True), seen[decode])
+        return dense - float(seen[decode].sum()) + float(read.sum()), dense
+
+    def _flops(self, batch: Batch, num_sampled: int) -> float:
+        """Two per weight and token (the output layer only where a token is drawn), four per head, key and element."""
+        config = self.decoder.config
+        output_layer = config.vocab_size * config.hidden_size
+        layers = 2.0 * (config.num_parameters() - output_layer) * float(batch.num_tokens.sum())
+        pairs = float((batch.num_tokens * (batch.start + 0.5 * (batch.num_tokens + 1))).sum())
+        attention = 4.0 * config.num_layers * config.num_heads * config.head_dim * pairs
+        return layers + 2.0 * output_layer * num_sampled + attention
