@@ -20,8 +20,14 @@ from controllers.routing.mlp import MLPRouter
 from controllers.routing.random_mix import RandomMixRouter
 from controllers.routing.surrogate import SurrogateRouter
 from controllers.routing.token_signature import TokenSignatureRouter
+from controllers.scheduling.completion_aware import CompletionAware
 from controllers.scheduling.entropy_aging import EntropyAging
+from controllers.scheduling.entropy_ratio import EntropyRatio
 from controllers.scheduling.fcfs import FCFS
+from controllers.scheduling.mlfq import MLFQ
+from controllers.scheduling.priority_classes import PriorityClasses
+from controllers.scheduling.shortest_predicted import ShortestPredicted
+from controllers.scheduling.srpt import SRPTOracle
 from controllers.temperature.anchored import AnchoredI
 from controllers.temperature.edt import EDT
 from controllers.temperature.exact import ExactSolve
@@ -58,6 +64,12 @@ CATALOG: dict[DecisionPoint, dict[str, type[Any]]] = {
     DecisionPoint.ORDER: {
         "fcfs": FCFS,
         "entropy-aging": EntropyAging,
+        "entropy-ratio": EntropyRatio,
+        "completion-aware": CompletionAware,
+        "srpt-oracle": SRPTOracle,
+        "shortest-predicted": ShortestPredicted,
+        "mlfq": MLFQ,
+        "priority-classes": PriorityClasses,
     },
     DecisionPoint.TEMPERATURE: {
         "fixed": Fixed,

@@ -69,36 +69,54 @@ class EntropyAging:
     def _prior(self) -> FloatArray:
         return np.array(self.prior_reduction_nats)
 
+    @cached_property
+    def _no_bonus(self) -> FloatArray:
+        return np.zeros(1)
+
+    @property
+    def prior(self) -> FloatArray:
+        """`prior_reduction_nats` as an array."""
+        return self._prior
+
     def init(self, capacity: int) -> AgingState:
         return AgingState(self.estimator.init(capacity), np.zeros(capacity, dtype=np.int64))
 
     def step(self, state: AgingState, observation: OrderObservation) -> tuple[AgingState, OrderAction]:
         estimate, reduction = self.estimator.step(state.estimate, observation)
         new = AgingState(estimate, state.age_steps.copy())
-        score = _scores(
-            observation.active,
-            observation.joined,
-            observation.served,
-            observation.kind,
-            observation.marginal_step_s,
-            reduction,
-            self._prior,
-            new.age_steps,
-            self.aging_nats_per_s,
-            self.ratio_max_nats_per_s,
-            self.cost_min_s,
-        )
+        score = aging_scores(self, observation, reduction, self._no_bonus, new.age_steps)
         return new, order_by_urgency(observation, score)
 
 
+def aging_scores(
+    rule: EntropyAging, observation: OrderObservation, reduction: FloatArray, bonus: FloatArray, age: IntArray
+) -> FloatArray:
+    """Scores [num_slots]; `age` is brought up to date in place. bonus: nats added to the reduction, [num_slots] or [1]."""
+    return _scores(
+        observation.active,
+        observation.joined,
+        observation.served,
+        observation.kind,
+        observation.marginal_step_s,
+        reduction,
+        bonus,
+        rule.prior,
+        age,
+        rule.aging_nats_per_s,
+        rule.ratio_max_nats_per_s,
+        rule.cost_min_s,
+    )
+
+
 @njit(cache=True)
-def _scores(active, joined, served, kind, cost, reduction, prior, age, alpha, ratio_max, cost_min):
+def _scores(active, joined, served, kind, cost, reduction, bonus, prior, age, alpha, ratio_max, cost_min):
     score = np.zeros(active.shape[0])
     for i in range(active.shape[0]):
         if not active[i]:
             continue
         age[i] = 0 if joined[i] or served[i] else age[i] + 1
         nats = reduction[i] if reduction[i] >= 0.0 else prior[min(max(kind[i], 0), prior.shape[0] - 1)]
+        nats += bonus[min(i, bonus.shape[0] - 1)]
         seconds = cost[i] if cost[i] > cost_min else cost_min
         score[i] = min(nats / seconds, ratio_max) + alpha * age[i]
     return score

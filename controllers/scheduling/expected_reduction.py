@@ -1,8 +1,9 @@
 """How many nats the next token of a request is expected to take off its entropy: E[max(0, H_k - H_{k+1})].
 
-An estimator is its own object, so that a scheduler can be tried with each. All of them read raw entropies, start
-afresh where a request joins, skip missing measurements and return NaN until they know something (the scheduler then
-uses its prior for the request's kind).
+An estimator is its own object, so that a scheduler can be tried with each: `init(capacity) -> state` and
+`step(state, observation) -> (state, nats [num_slots])`. All of them read raw entropies, start afresh where a request
+joins, skip missing measurements and return NaN until they know something (the scheduler then uses its prior for the
+request's kind). In a scenario file: `estimator = {kind = "kalman", noise_variance_nats2 = 1.5}`.
 
     LastDrop   max(0, H_{k-1} - H_k)                              what the paper's words suggest; noisy
     Ewma       m + w (max(0, H_{k-1} - H_k) - m)                  the running mean of drops
@@ -16,22 +17,15 @@ Source: arXiv 2603.03310 names the quantity, not an estimator; the three are our
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Annotated, Literal
 
 import numpy as np
 from numba import njit
+from pydantic import Field
 
 from workbench.errors import InputError
 from workbench.protocols import OrderObservation
 from workbench.signals import FloatArray
-
-
-class ReductionEstimator(Protocol):
-    def init(self, capacity: int) -> Any: ...
-
-    def step(self, state: Any, observation: OrderObservation) -> tuple[Any, FloatArray]:
-        """New state and the expected reduction in nats [num_slots], NaN where unknown."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -44,6 +38,7 @@ class DropState:
 class Ewma:
     """m + w (max(0, H_{k-1} - H_k) - m), with the first drop as the first m. `weight` w in (0, 1]."""
 
+    kind: Literal["ewma"] = "ewma"
     weight: float = 0.1
 
     def __post_init__(self) -> None:
@@ -71,6 +66,8 @@ class Ewma:
 class LastDrop:
     """max(0, H_{k-1} - H_k) of the latest two measurements."""
 
+    kind: Literal["last_drop"] = "last_drop"
+
     def init(self, capacity: int) -> DropState:
         return Ewma(weight=1.0).init(capacity)
 
@@ -97,6 +94,7 @@ class Kalman:
     the defaults are of the size seen on SmolLM2 text. Source: ours.
     """
 
+    kind: Literal["kalman"] = "kalman"
     level_variance_nats2: float = 0.01
     noise_variance_nats2: float = 2.0
 
@@ -144,6 +142,9 @@ class Kalman:
             self.noise_variance_nats2,
         )
         return new, expected
+
+
+ReductionEstimator = Annotated[LastDrop | Ewma | Kalman, Field(discriminator="kind")]
 
 
 @njit(cache=True)
