@@ -4,7 +4,7 @@ An arm switches three controllers on or off; its code is the letters of those th
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -44,12 +44,19 @@ class ArmSample:
     def figure(self, index: int) -> Figure:
         """`Figure` of metric `index` (its row in METRICS)."""
         found = interval(self.seed_values[:, index], self.batch_values[:, :, index], self.reasons[index])
-        q = METRICS[index].tail_q
+        metric = METRICS[index]
+        q = metric.tail_q
         completed = self.counts["completed"] // max(len(self.seeds), 1)
         if found.value is not None and q is not None and completed * (1.0 - q) < 1.0:
             remark = f"{completed} completed requests cannot resolve p{100 * q:.0f}: it is near their largest"
+            remark = "a maximum has no interval" if q == 1.0 else remark
             return Figure(found.value, method="", num_replicates=found.num_replicates, reason=remark)
-        return found
+        if found.low is None or found.high is None:
+            return found
+        # Cut to what the figure can be: coverage stays, and no reader meets a negative waiting time.
+        low = found.low if metric.least is None else max(found.low, metric.least)
+        high = found.high if metric.most is None else min(found.high, metric.most)
+        return replace(found, low=low, high=high)
 
 
 def sample_arm(runs: Mapping[int, Records]) -> ArmSample:
@@ -65,6 +72,10 @@ def sample_arm(runs: Mapping[int, Records]) -> ArmSample:
         seed_values[k] = _evaluate(runs[seed], reasons)
         for b, part in enumerate(runs[seed].batches(batches) if batches else ()):
             batch_values[k, b] = _evaluate(part, None)
+        for m, metric in enumerate(METRICS):
+            # A batch must hold the order statistic it estimates: p99 of five requests is their largest, biased low.
+            if batches and metric.tail_q and runs[seed].num_requests / batches * (1.0 - metric.tail_q) < 1.0 - 1e-9:
+                batch_values[k, :, m] = np.nan
     return ArmSample(seeds, seed_values, batch_values, tuple(reasons), _counts([runs[seed] for seed in seeds]))
 
 

@@ -24,7 +24,12 @@ class Metric:
     better: Better
     group: str
     compute: Callable[[Records], Value]
-    tail_q: float | None = None  # a quantile this far out needs 1 / (1 - q) requests to be resolved
+    tail_q: float | None = None  # a quantile this far out needs 1 / (1 - q) requests to be resolved; 1 is a maximum
+    least: float | None = 0.0  # no value lies below it, so no interval reaches below it
+
+    @property
+    def most(self) -> float | None:
+        return 1.0 if self.unit.startswith("share") else None
 
 
 def _quantiles(prefix: str, label: str, of: Callable[..., Value], better: Better = "lower") -> tuple[Metric, ...]:
@@ -51,9 +56,9 @@ METRICS: tuple[Metric, ...] = (
     Metric("waiting_mean", "Waiting", "requests", "lower", "queue", service.waiting_mean),
     Metric("waiting_share", "Time with a queue", "share", "lower", "queue", service.waiting_share),
     Metric("running_mean", "Running", "requests", "neither", "queue", service.running_mean),
-    Metric("kv_used_peak_frac", "KV peak", "share", "neither", "queue", service.kv_used_peak_frac),
+    Metric("kv_used_peak_frac", "KV peak", "share", "neither", "queue", service.kv_used_peak_frac, tail_q=1.0),
     Metric("tau_nats", "tau", "nats/request", "neither", "tau", entropic.tau_nats),
-    Metric("net_drop_nats", "Net drop", "nats/request", "neither", "tau", entropic.net_drop_nats),
+    Metric("net_drop_nats", "Net drop", "nats/request", "neither", "tau", entropic.net_drop_nats, least=None),
     Metric("total_variation_nats", "TV", "nats/request", "neither", "tau", entropic.total_variation_nats),
     Metric("tau_per_tflop", "dtau/dC", "nats/TFLOP", "neither", "rate", entropic.tau_per_tflop),
     Metric("tau_per_kv_gb", "dtau/dC", "nats/GB of KV", "neither", "rate", entropic.tau_per_kv_gb),
@@ -63,7 +68,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("kv_gb_per_request", "KV bytes read", "GB/request", "neither", "work", entropic.kv_gb_per_request),
     Metric("energy_per_token_j", "Energy", "J/token", "lower", "work", entropic.energy_per_token_j),
     Metric("entropy_mean_nats", "H", "nats", "neither", "entropy", entropic.entropy_mean_nats),
-    Metric("entropy_error_nats", "|H - H*|", "nats", "neither", "entropy", entropic.entropy_error_nats),
+    Metric("entropy_error_nats", "|H − H*|", "nats", "neither", "entropy", entropic.entropy_error_nats),
     Metric("temperature_mean", "T", "", "neither", "entropy", entropic.temperature_mean),
     Metric("nll_nats", "NLL at T = 1", "nats/token", "lower", "quality", entropic.nll_nats),
     Metric("dropped_mass", "Dropped mass", "share", "neither", "quality", entropic.dropped_mass),

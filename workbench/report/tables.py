@@ -1,0 +1,145 @@
+"""Tables of figures with intervals: simulated and live side by side by theme, and every cell in full."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from workbench.metrics import CellFigures, Metric, RunFigures, arm_label
+from workbench.metrics.table import BY_NAME
+from workbench.report.numbers import DASH, digits, interval_text, scaled
+
+THEMES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+    (
+        "Time to first token",
+        "Arrival to first token: queueing and prefill.",
+        ("ttft_p50_s", "ttft_p90_s", "ttft_p99_s"),
+    ),
+    (
+        "Time per output token",
+        "First to last token over the gaps between; one-token answers have none and are left out.",
+        ("tpot_p50_s", "tpot_p90_s", "tpot_p99_s"),
+    ),
+    (
+        "Inter-token latency",
+        "Single gaps, where token times are in the record.",
+        ("itl_p50_s", "itl_p90_s", "itl_p99_s"),
+    ),
+    ("End to end", "Arrival to last token.", ("e2e_p50_s", "e2e_p90_s", "e2e_p99_s")),
+    (
+        "Throughput and goodput",
+        "Output of completed requests over first arrival to end; goodput counts those inside the SLO.",
+        ("output_tokens_per_s", "requests_per_s", "goodput_per_s", "goodput_frac", "completed_frac"),
+    ),
+    (
+        "Queue and memory",
+        "What holds requests up: no queue, no use for an order.",
+        ("waiting_share", "waiting_mean", "preemptions_per_request", "kv_used_peak_frac"),
+    ),
+    (
+        "Entropic time",
+        "tau = (net drop + TV) / 2, so tau rewards oscillation: read it beside the other two.",
+        ("tau_nats", "net_drop_nats", "total_variation_nats"),
+    ),
+    (
+        "Entropic time per cost",
+        "dtau/dC with the cost C in four currencies.",
+        ("tau_per_tflop", "tau_per_kv_gb", "tau_per_busy_s", "tau_per_j"),
+    ),
+    (
+        "KV bytes and energy",
+        "Bytes read over the bytes of reading every block.",
+        ("kv_read_frac", "kv_gb_per_request", "energy_per_token_j", "dropped_mass"),
+    ),
+    (
+        "Entropy and quality",
+        "Mean |H − H*| is of tempered entropy; NLL is of the text at T = 1 without truncation.",
+        ("entropy_mean_nats", "entropy_error_nats", "temperature_mean", "nll_nats"),
+    ),
+)
+IN_FULL = (
+    "ttft_p50_s", "ttft_p99_s", "tpot_p50_s", "tpot_p99_s", "e2e_p50_s", "e2e_p99_s", "output_tokens_per_s",
+    "goodput_frac", "preemptions_per_request", "tau_nats", "tau_per_busy_s", "kv_read_frac", "energy_per_token_j",
+    "entropy_error_nats", "nll_nats",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class TableCell:
+    text: str
+    interval: str
+    detail: str
+
+
+@dataclass(frozen=True)
+class Table:
+    title: str
+    note: str
+    groups: tuple[tuple[str, int], ...]
+    heads: tuple[tuple[str, str], ...]  # (label, unit)
+    rows: tuple[tuple[str, tuple[TableCell, ...]], ...]
+    first_of_group: tuple[bool, ...]  # where a rule is drawn between the plants
+
+
+def headline_cell(found: RunFigures, plant: str) -> CellFigures | None:
+    """The cell shown in detail: tight memory, the heaviest load below capacity."""
+    cells = found.of_plant(plant)
+    if not cells:
+        return None
+    return max(cells, key=lambda c: (len(c.arms), c.cell.memory == "tight", (c.cell.load_frac or 0) < 1, c.cell.order))
+
+
+def cell_title(cell: CellFigures) -> str:
+    parts = ["simulated" if cell.cell.plant == "sim" else cell.cell.plant]
+    if cell.cell.load_frac is not None:
+        parts.append(f"load {cell.cell.load_frac:g}")
+    if cell.cell.memory is not None:
+        parts.append(f"{cell.cell.memory} memory")
+    return ", ".join(parts)
+
+
+def side_by_side(cells: Sequence[CellFigures]) -> list[Table]:
+    """One table a theme, the cells' figures beside each other; a theme that no arm can fill is left out."""
+    tables = []
+    for title, note, names in THEMES:
+        metrics = [BY_NAME[name] for name in names]
+        kept = [m for m in metrics if any(cell.value(code, m.name) is not None for cell in cells for code in cell.arms)]
+        if kept:
+            tables.append(_table(title, note, cells, kept))
+    return tables
+
+
+def full_table(cell: CellFigures) -> Table:
+    counts = [arm.counts for arm in cell.arms.values()]
+    note = (
+        f"{counts[0]['arrived']} requests an arm over {len(next(iter(cell.arms.values())).seeds)} seed(s); completed "
+        f"{min(c['completed'] for c in counts)} to {max(c['completed'] for c in counts)}, refused "
+        f"{max(c['refused'] for c in counts)}, one-token answers outside TPOT {max(c['one_token'] for c in counts)}"
+    )
+    return _table(cell_title(cell), note, [cell], [BY_NAME[name] for name in IN_FULL])
+
+
+def _table(title: str, note: str, cells: Sequence[CellFigures], metrics: Sequence[Metric]) -> Table:
+    codes = list(dict.fromkeys(code for cell in cells for code in cell.arms))
+    heads: list[tuple[str, str]] = []
+    columns: list[list[TableCell]] = []
+    for cell in cells:
+        for metric in metrics:
+            known = [abs(v) for code in cell.arms if (v := cell.value(code, metric.name)) is not None]
+            reference = max(known, default=1.0)
+            _, unit = scaled(metric, reference)
+            heads.append((metric.label, unit))
+            columns.append([_table_cell(cell, code, metric, reference) for code in codes])
+    rows = tuple((arm_label(code), tuple(column[k] for column in columns)) for k, code in enumerate(codes))
+    first = tuple(k % len(metrics) == 0 for k in range(len(columns)))
+    return Table(title, note, tuple((cell_title(c), len(metrics)) for c in cells), tuple(heads), rows, first)
+
+
+def _table_cell(cell: CellFigures, code: str, metric: Metric, reference: float) -> TableCell:
+    arm = cell.arms.get(code)
+    if arm is None:
+        return TableCell("", "", "this arm did not run here")
+    figure = arm.figures[metric.name]
+    if figure.value is None:
+        return TableCell(DASH, "", figure.reason or "undefined")
+    factor, _ = scaled(metric, reference)
+    detail = "; ".join(part for part in (figure.method, figure.reason) if part)
+    return TableCell(digits(figure.value * factor), interval_text(metric, figure, reference), detail)
