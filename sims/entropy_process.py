@@ -1,0 +1,309 @@
+"""What the simulated model believes about each next token: a latent logit shape per token, correlated in time.
+
+Token k of request r has a standard normal latent level
+
+    y_k = sqrt(1 - share) x_k + sqrt(share) a_r + m_k + f (T_{k-1} - 1) + p dropped_k
+    x_k = phi x_{k-1} + sqrt(1 - phi^2) e_k          autocorrelation within a request
+    a_r                                              the request's own level, `share` of the variance
+    m_k = m_{k-1} + (M_k - m_{k-1}) / settle         trend towards the regime's M_k:
+          flat 0, convergent -amplitude, divergent +amplitude, oscillating amplitude sin(2 pi j / period)
+    f, p                                             answer of the text to temperature (the outer loop) and to pruning
+
+and the quantile Phi(y_k) picks a shape from the kind's cloud, which is sorted by H_raw. A regime holds for a geometric
+time of mean `dwell_tokens`, then another is drawn from `regime_weights`. Given the shape, H and V at any temperature, every
+truncation and the sampled rank are exact (`sims.latent_shapes`). With `end_slope` not NaN a token ends the request with
+probability 1 / (1 + exp(-(end_intercept + end_slope H_raw))); otherwise lengths come from the trace.
+
+Every draw is Philox of (seed, stream, request, token): it does not depend on slot, batch, order or arm. The recursion
+makes y_k a function of the request's own past only, preemption included.
+Source: ours; Gaussian copula over an empirical marginal. Deviates from life: texts do not exist, so H_raw answers to
+temperature and pruning only through f and p.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from sims import streams
+from sims.latent_shapes import (
+    NUM_PARAMETERS,
+    draw_rank,
+    kept_outcomes,
+    moments,
+    prefix_weight,
+    raw_moments,
+    solve_temperature,
+)
+from sims.scalar_philox import normal_cdf, normal_quantile, philox_words, unit, unit_fine
+from workbench.errors import InputError
+from workbench.signals import BoolArray, FloatArray, IntArray
+
+FLAT, CONVERGENT, DIVERGENT, OSCILLATING = range(4)
+REGIMES = ("flat", "convergent", "divergent", "oscillating")
+CLOUD = 1024  # shapes a kind is resampled to
+GREEDY_BELOW = 1e-6  # a temperature below this is greedy
+
+
+@dataclass(frozen=True, kw_only=True)
+class KindLaw:
+    """The law of one request kind; the symbols are those of the module.
+
+    shapes [m, 3]   cloud of latent shapes (gap, slope, curvature), any order: sorted by H_raw here
+    """
+
+    name: str
+    shapes: FloatArray
+    autocorrelation: float = 0.25
+    request_share: float = 0.1
+    regime_weights: tuple[float, float, float, float] = (1.0, 0.0, 0.0, 0.0)
+    amplitude: float = 0.5
+    settle_tokens: float = 24.0
+    dwell_tokens: float = 128.0
+    period_tokens: float = 32.0
+    temperature_feedback: float = 0.6
+    pruning_feedback: float = 0.5
+    end_intercept: float = math.nan
+    end_slope: float = math.nan
+
+    def __post_init__(self) -> None:
+        where = f"KindLaw {self.name!r}"
+        shapes = np.asarray(self.shapes)
+        if shapes.ndim != 2 or shapes.shape[1] != NUM_PARAMETERS or not len(shapes):
+            raise InputError(f"{where}: shapes must be [m, {NUM_PARAMETERS}], got {list(shapes.shape)}")
+        if not np.all(np.isfinite(shapes)) or np.any(shapes < 0.0):
+            raise InputError(f"{where}: gap, slope and curvature must be finite and at least 0")
+        for name, low, high in (("autocorrelation", -1.0, 1.0), ("request_share", -1e-300, 1.0 + 1e-12)):
+            if not low < getattr(self, name) < high:
+                raise InputError(f"{where}: {name} must be in [{max(low, -1):g}, {high:g}), got {getattr(self, name)}")
+        for name in ("settle_tokens", "dwell_tokens", "period_tokens"):
+            if not 1.0 <= getattr(self, name) <= math.inf:
+                raise InputError(f"{where}: {name} must be at least 1, got {getattr(self, name)}")
+        weights = self.regime_weights
+        if len(weights) != 4 or not all(w >= 0.0 for w in weights) or not 0.0 < sum(weights) < math.inf:
+            raise InputError(f"{where}: regime_weights must be four numbers of at least 0, one of them above 0")
+        for name in ("amplitude", "temperature_feedback", "pruning_feedback"):
+            if not math.isfinite(getattr(self, name)):
+                raise InputError(f"{where}: {name} must be finite, got {getattr(self, name)}")
+
+
+class LawTable(NamedTuple):
+    """`KindLaw`s as compiled code reads them; first axis the kind."""
+
+    shapes: FloatArray  # [kinds, CLOUD, 3], sorted by H_raw
+    raw: FloatArray  # [kinds, CLOUD, 3] ln Z, H, V at T = 1
+    numbers: FloatArray  # [kinds, NUMBERS]
+    regimes: FloatArray  # [kinds, 4] cumulative weights
+
+
+(PHI, KICK, OWN, SHARED, AMPLITUDE, SETTLE, SWITCH, PERIOD, FEEDBACK, PRUNING, END_INTERCEPT, END_SLOPE) = range(12)
+
+
+def law_table(laws: tuple[KindLaw, ...], num_outcomes: int) -> LawTable:
+    shapes, raw, numbers, regimes = [], [], [], []
+    for law in laws:
+        cloud = np.ascontiguousarray(law.shapes, dtype=float)
+        cloud = cloud[np.argsort(raw_moments(cloud, num_outcomes)[:, 1], kind="stable")]
+        # Resampled to one size by nearest quantile, so that clouds of any size share a table.
+        cloud = cloud[((np.arange(CLOUD) + 0.5) / CLOUD * len(cloud)).astype(np.int64)]
+        shapes.append(cloud)
+        raw.append(raw_moments(cloud, num_outcomes))
+        phi, share = law.autocorrelation, law.request_share
+        numbers.append([
+            phi, math.sqrt(1.0 - phi * phi), math.sqrt(max(0.0, 1.0 - share)), math.sqrt(max(0.0, share)),
+            law.amplitude, 1.0 / law.settle_tokens, 1.0 / law.dwell_tokens, 2.0 * math.pi / law.period_tokens,
+            law.temperature_feedback, law.pruning_feedback, law.end_intercept, law.end_slope,
+        ])  # fmt: skip
+        regimes.append(np.cumsum(law.regime_weights) / sum(law.regime_weights))
+    return LawTable(np.array(shapes), np.array(raw), np.array(numbers), np.array(regimes))
+
+
+class ProcessState(NamedTuple):
+    """Latent state per slot, changed in place by `draw_tokens`. A fresh slot starts anew at its first token."""
+
+    x: FloatArray
+    own: FloatArray  # a_r
+    trend: FloatArray  # m_k
+    regime: IntArray
+    since: IntArray  # tokens since the regime began
+    temperature: FloatArray  # T of the last token
+    fresh: BoolArray
+
+
+def new_state(num_slots: int) -> ProcessState:
+    zeros = np.zeros(num_slots)
+    return ProcessState(
+        zeros.copy(), zeros.copy(), zeros.copy(), np.zeros(num_slots, np.int64), np.zeros(num_slots, np.int64),
+        np.ones(num_slots), np.ones(num_slots, np.bool_),
+    )  # fmt: skip
+
+
+class TokenDraws(NamedTuple):
+    """Results per row, NaN (-1, False) where the row draws no token. Names as in `StepResult`."""
+
+    token_id: IntArray
+    ended: BoolArray
+    entropy_raw_nats: FloatArray
+    varentropy_raw_nats2: FloatArray
+    entropy_nats: FloatArray
+    varentropy_nats2: FloatArray
+    surprisal_nats: FloatArray
+    surprisal_raw_nats: FloatArray
+    temperature_applied: FloatArray
+    shape_index: IntArray
+
+
+def new_draws(rows: int) -> TokenDraws:
+    floats = np.full((7, rows), np.nan)
+    return TokenDraws(np.full(rows, -1), np.zeros(rows, np.bool_), *floats, np.full(rows, -1))
+
+
+@njit(cache=True)
+def next_shape(
+    law: LawTable,
+    state: ProcessState,
+    seed: int,
+    slot: int,
+    request_id: int,
+    token: int,
+    kind: int,
+    dropped: float,
+) -> int:
+    """Advance the latent level of a slot by one token and return the index of its shape in the kind's cloud."""
+    n = law.numbers[kind]
+    w0, w1, _, w3 = philox_words(seed, streams.LATENT, request_id, token, 0)
+    noise = normal_quantile(unit_fine(w0, w1))
+    if state.fresh[slot]:
+        t0, t1, t2, t3 = philox_words(seed, streams.TRAIT, request_id, 0, 0)
+        state.own[slot] = normal_quantile(unit_fine(t0, t1))
+        state.x[slot] = noise
+        state.trend[slot] = 0.0
+        state.regime[slot] = _regime(law.regimes[kind], unit(t2))
+        # An oscillation starts anywhere in its period.
+        state.since[slot] = int(unit(t3) * 2.0 * math.pi / n[PERIOD])
+        state.temperature[slot] = 1.0
+        state.fresh[slot] = False
+    else:
+        state.x[slot] = n[PHI] * state.x[slot] + n[KICK] * noise
+        if unit(w3) < n[SWITCH]:
+            r0, _, _, _ = philox_words(seed, streams.REGIME, request_id, token, 0)
+            state.regime[slot] = _regime(law.regimes[kind], unit(r0))
+            state.since[slot] = 0
+    regime = state.regime[slot]
+    aim = 0.0
+    if regime == CONVERGENT:
+        aim = -n[AMPLITUDE]
+    elif regime == DIVERGENT:
+        aim = n[AMPLITUDE]
+    elif regime == OSCILLATING:
+        aim = n[AMPLITUDE] * math.sin(n[PERIOD] * state.since[slot])
+    state.since[slot] += 1
+    # An oscillation is its own path; the others are approached.
+    state.trend[slot] = aim if regime == OSCILLATING else state.trend[slot] + n[SETTLE] * (aim - state.trend[slot])
+    level = n[OWN] * state.x[slot] + n[SHARED] * state.own[slot] + state.trend[slot]
+    level += n[FEEDBACK] * (min(state.temperature[slot], 2.0) - 1.0) + n[PRUNING] * dropped
+    size = law.shapes.shape[1]
+    return min(int(normal_cdf(level) * size), size - 1)
+
+
+@njit(cache=True, inline="always")
+def _regime(cumulative: FloatArray, u: float) -> int:
+    for r in range(3):
+        if u < cumulative[r]:
+            return r
+    return 3
+
+
+@njit(cache=True)
+def draw_tokens(
+    law: LawTable,
+    num_outcomes: int,
+    state: ProcessState,
+    seed: int,
+    slot: IntArray,
+    request_id: IntArray,
+    token_index: IntArray,
+    kind: IntArray,
+    samples: BoolArray,
+    dropped: FloatArray,
+    temperature: FloatArray,  # [slots], as the four below
+    target: FloatArray,
+    min_p: FloatArray,
+    top_h: FloatArray,
+    mirostat_mu: FloatArray,
+    low: float,
+    high: float,
+    out: TokenDraws,
+) -> None:
+    """Draw the next token of every row that samples. Laws in the order of `SamplingAction`."""
+    for i in range(slot.shape[0]):
+        if not samples[i]:
+            out.token_id[i], out.shape_index[i], out.ended[i] = -1, -1, False
+            out.entropy_raw_nats[i] = out.varentropy_raw_nats2[i] = out.entropy_nats[i] = np.nan
+            out.varentropy_nats2[i] = out.surprisal_nats[i] = np.nan
+            out.surprisal_raw_nats[i] = out.temperature_applied[i] = np.nan
+            continue
+        s, k = slot[i], kind[i]
+        pick = next_shape(law, state, seed, s, request_id[i], token_index[i], k, dropped[i])
+        gap, slope, curve = law.shapes[k, pick, 0], law.shapes[k, pick, 1], law.shapes[k, pick, 2]
+        log_raw, h_raw, v_raw = law.raw[k, pick, 0], law.raw[k, pick, 1], law.raw[k, pick, 2]
+        t = min(max(temperature[s], low), high)
+        if target[s] == target[s]:
+            t = solve_temperature(gap, slope, curve, num_outcomes, target[s], t, low, high)
+        if t < GREEDY_BELOW:
+            rank, logit, log_total, h, v = 0, 0.0, 0.0, 0.0, 0.0
+        else:
+            log_total, h, v = log_raw, h_raw, v_raw
+            if t != 1.0:
+                log_total, h, v = moments(gap, slope, curve, t, num_outcomes)
+            kept, total = num_outcomes, math.exp(log_total)
+            if min_p[s] == min_p[s] or top_h[s] == top_h[s] or mirostat_mu[s] == mirostat_mu[s]:
+                kept = kept_outcomes(
+                    gap, slope, curve, t, num_outcomes, log_total, h, min_p[s], top_h[s], mirostat_mu[s]
+                )
+                total = prefix_weight(gap, slope, curve, t, kept)
+            w0, w1, _, _ = philox_words(seed, streams.TOKEN, request_id[i], token_index[i], 0)
+            rank, logit = draw_rank(gap, slope, curve, t, num_outcomes, total, kept, unit_fine(w0, w1))
+            log_total -= logit / t
+        state.temperature[s] = t
+        ended = False
+        end_slope = law.numbers[k, END_SLOPE]
+        if end_slope == end_slope:
+            e0, e1, _, _ = philox_words(seed, streams.END, request_id[i], token_index[i], 0)
+            ended = unit_fine(e0, e1) * (1.0 + math.exp(-(law.numbers[k, END_INTERCEPT] + end_slope * h_raw))) < 1.0
+        out.token_id[i], out.shape_index[i], out.ended[i] = rank, pick, ended
+        out.entropy_raw_nats[i], out.varentropy_raw_nats2[i] = h_raw, v_raw
+        out.entropy_nats[i], out.varentropy_nats2[i] = h, v
+        out.surprisal_nats[i], out.surprisal_raw_nats[i] = log_total, log_raw - logit
+        out.temperature_applied[i] = t
+
+
+@dataclass(frozen=True, kw_only=True)
+class EntropyProcess:
+    """The laws of all kinds over one vocabulary. `source` says what they were fitted to."""
+
+    vocab: int
+    laws: tuple[KindLaw, ...]
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        if self.vocab < 2:
+            raise InputError(f"EntropyProcess.vocab must be at least 2, got {self.vocab}")
+        names = [law.name for law in self.laws]
+        if not names or len(set(names)) != len(names):
+            raise InputError(f"EntropyProcess needs distinct kinds, got {names}")
+
+    def table_for(self, kind_names: tuple[str, ...]) -> LawTable:
+        """The laws in the order of a run's kinds; a kind without a law of its own takes the one called "any"."""
+        known = {law.name: law for law in self.laws}
+        chosen = []
+        for name in kind_names:
+            law = known.get(name) or known.get("any")
+            if law is None:
+                raise InputError(
+                    f"no entropy law for request kind {name!r} and none called 'any'; known: {list(known)}"
+                )
+            chosen.append(law)
+        return law_table(tuple(chosen), self.vocab)

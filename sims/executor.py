@@ -1,0 +1,248 @@
+"""The simulated executor: what a step would take and measure, without a model.
+
+Time, energy and bytes come from a `StepCost`, entropies and tokens from an `EntropyProcess`, attention masses from a
+`MassProcess`. A pruned row reads fewer KV tokens, so it is faster; the mass it does not read moves its next latent level
+(`KindLaw.pruning_feedback`). No Python loop runs over sequences.
+"""
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from sims.entropy_process import EntropyProcess, ProcessState, draw_tokens, new_draws, new_state
+from sims.mass_process import (
+    MassProcess,
+    MassState,
+    choose_blocks,
+    draw_masses,
+    evict_dropped,
+    forget_slot,
+    new_mass_state,
+    told_masses,
+)
+from sims.step_cost import StepCost, step_totals
+from workbench.engine.executor import Batch, StepResult
+from workbench.errors import InputError
+from workbench.protocols import KeepAction, KeepRule, SamplingAction
+from workbench.signals import BoolArray, FloatArray, IntArray
+
+SEED_RANGE = 2**63  # compiled code takes the seed as int64
+
+
+class SimExecutor:
+    """An `Executor`. `temperature` holds where no controller acts; `slowdown` > 1 is a GPU that runs slower (faults)."""
+
+    def __init__(
+        self,
+        step_cost: StepCost,
+        process: EntropyProcess,
+        kind_names: tuple[str, ...],
+        *,
+        seed: int = 0,
+        mass: MassProcess | None = None,
+        temperature: float = 1.0,
+    ) -> None:
+        """`mass`: None leaves block masses unmeasured; every block is then read."""
+        if not 0 <= seed < SEED_RANGE:
+            raise InputError(f"seed must be in [0, 2^63), got {seed}")
+        if not 0.0 <= temperature < np.inf:
+            raise InputError(f"temperature must be in [0, inf), got {temperature}; 0 is greedy")
+        self.step_cost, self.process, self.mass = step_cost, process, mass
+        self.vocab_size, self.seed = process.vocab, seed
+        self.slowdown = 1.0
+        self._default_temperature = temperature
+        self._rates = step_cost.rates
+        self._law = process.table_for(kind_names)
+        self._mass_numbers = (mass.sink, mass.decay, mass.spread, mass.flicker) if mass else (0.0, 0.0, 0.0, 0.0)
+        self._grow(64, 16)
+
+    def _grow(self, num_slots: int, width: int) -> None:
+        """Room for more slots or blocks; what is there stays."""
+        tokens, masses = new_state(num_slots), new_mass_state(num_slots, width if self.mass else 0)
+        if hasattr(self, "_tokens"):
+            _copy_into(tokens, self._tokens)
+            _copy_into(masses, self._masses)
+        self._tokens: ProcessState = tokens
+        self._masses: MassState = masses
+        self._temperature = np.full(num_slots, self._default_temperature)
+        self._off = np.full(num_slots, np.nan)
+
+    # The Executor protocol
+
+    def admit(self, request_id: int, slot: int) -> None:
+        slots, width = self._tokens.x.shape[0], self._masses.mass.shape[1]
+        if slot >= slots:
+            self._grow(max(slot + 1, 2 * slots), width)
+        self._tokens.fresh[slot] = True
+        forget_slot(self._masses, slot)
+
+    def release(self, request_id: int, slot: int) -> None:
+        pass
+
+    def marginal_step_s(self, start: IntArray, num_tokens: IntArray) -> FloatArray:
+        return self.step_cost.marginal_step_s(start, num_tokens)
+
+    def execute(self, batch: Batch, sampling: SamplingAction | None, keep: KeepAction | None) -> StepResult:
+        rows = batch.slot.shape[0]
+        kv_read, dropped = np.full(rows, -1.0), np.zeros(rows)
+        told = evicted = None
+        if self.mass is not None:
+            told, evicted = self._attend(batch, keep, kv_read, dropped)
+        draws = new_draws(rows)
+        draw_tokens(
+            self._law, self.vocab_size, self._tokens, self.seed, batch.slot, batch.request_id, batch.token_index,
+            batch.kind, batch.samples, dropped, *self._sampling(sampling), draws,
+        )  # fmt: skip
+        elapsed_s, energy_j, flops, kv_bytes_read, kv_bytes_dense = step_totals(
+            self._rates, batch.start, batch.num_tokens, batch.samples, kv_read
+        )
+        if self.slowdown != 1.0:
+            energy_j += (self.slowdown - 1.0) * elapsed_s * self.step_cost.power_idle_w
+            elapsed_s *= self.slowdown
+        return StepResult(
+            elapsed_s=elapsed_s,
+            energy_j=energy_j,
+            flops=flops,
+            kv_bytes_read=kv_bytes_read,
+            kv_bytes_dense=kv_bytes_dense,
+            token_id=draws.token_id,
+            ended=draws.ended,
+            entropy_raw_nats=draws.entropy_raw_nats,
+            varentropy_raw_nats2=draws.varentropy_raw_nats2,
+            entropy_nats=draws.entropy_nats,
+            varentropy_nats2=draws.varentropy_nats2,
+            surprisal_nats=draws.surprisal_nats,
+            surprisal_raw_nats=draws.surprisal_raw_nats,
+            temperature_applied=draws.temperature_applied,
+            block_mass=told,
+            dropped_mass=np.where(batch.samples, dropped, np.nan),
+            evicted=evicted,
+        )
+
+    def _sampling(self, action: SamplingAction | None) -> tuple[Any, ...]:
+        off = self._off
+        if action is None:
+            return self._temperature, off, off, off, off, 0.0, np.inf
+        return (
+            action.temperature,
+            off if action.target_entropy_nats is None else action.target_entropy_nats,
+            off if action.min_p is None else action.min_p,
+            off if action.top_h is None else action.top_h,
+            off if action.mirostat_mu_nats is None else action.mirostat_mu_nats,
+            max(action.temperature_min, 0.0),
+            action.temperature_max,
+        )
+
+    def _attend(
+        self, batch: Batch, keep: KeepAction | None, kv_read: FloatArray, dropped: FloatArray
+    ) -> tuple[FloatArray | None, BoolArray | None]:
+        rows, blocks = batch.slot.shape[0], int(batch.num_blocks.max())
+        if blocks > self._masses.mass.shape[1]:
+            self._grow(self._tokens.x.shape[0], max(blocks, 2 * self._masses.mass.shape[1]))
+        told = np.empty((rows, blocks))
+        if keep is None:
+            news = attend_densely(
+                self._masses, self.seed, batch.slot, batch.request_id, batch.start, batch.num_tokens, batch.samples,
+                batch.num_blocks, self._mass_numbers, told,
+            )  # fmt: skip
+            return (told if news else None), None
+        if int(keep.rule.max()) > KeepRule.WINDOW:
+            raise InputError(
+                f"keep rule {KeepRule(int(keep.rule.max())).name} reads keys, which the simulator does not have; "
+                "replay a recorded tape instead"
+            )
+        if keep.score.shape[1] < blocks:
+            raise InputError(f"KeepAction.score must cover {blocks} blocks, got {keep.score.shape[1]}")
+        evicted = np.zeros((rows, blocks), np.bool_) if keep.evict.any() else np.zeros((0, 0), np.bool_)
+        news = attend(
+            self._masses, self.seed, batch.slot, batch.request_id, batch.start, batch.num_tokens, batch.samples,
+            batch.num_blocks, batch.block_size, self._mass_numbers, keep.rule, keep.mass_budget, keep.block_budget_frac,
+            keep.sink_blocks, keep.recent_blocks, keep.score, keep.evict, told, kv_read, dropped, evicted,
+        )  # fmt: skip
+        return (told if news else None), (evicted if evicted.size else None)
+
+
+def _copy_into(new: Any, old: Any) -> None:
+    for fresh, stale in zip(new, old, strict=True):
+        fresh[tuple(slice(0, size) for size in stale.shape)] = stale
+
+
+@njit(cache=True, inline="always")
+def _refresh(
+    state: MassState, seed: int, slot: int, request_id: int, start: int, num_blocks: int,
+    numbers: tuple[float, float, float, float],
+) -> bool:  # fmt: skip
+    """Draw masses anew where the block count has changed; every new block is kept at first."""
+    if start == 0:
+        forget_slot(state, slot)  # a new owner, or KV lost to preemption
+    known = state.counted[slot]
+    if known == num_blocks:
+        return False
+    draw_masses(state, seed, slot, request_id, num_blocks, numbers)
+    for b in range(known, num_blocks):
+        state.kept[slot, b] = True
+    return True
+
+
+@njit(cache=True)
+def attend_densely(
+    state: MassState, seed: int, slot: IntArray, request_id: IntArray, start: IntArray, num_tokens: IntArray,
+    samples: BoolArray, num_blocks: IntArray, numbers: tuple[float, float, float, float], told: FloatArray,
+) -> bool:  # fmt: skip
+    """Every block is read. Returns whether any row has something to tell."""
+    news = False
+    for i in range(slot.shape[0]):
+        if start[i] == 0:
+            forget_slot(state, slot[i])
+        if not (samples[i] and num_tokens[i] == 1 and start[i] > 0):
+            told[i, :] = np.nan
+            continue
+        fresh = _refresh(state, seed, slot[i], request_id[i], start[i], num_blocks[i], numbers)
+        for b in range(num_blocks[i]):
+            fresh = fresh or not state.kept[slot[i], b]
+            state.kept[slot[i], b] = True
+        state.dropped[slot[i]] = 0.0
+        if fresh:
+            told_masses(state, slot[i], num_blocks[i], told[i])
+            news = True
+        else:
+            told[i, :] = np.nan
+    return news
+
+
+@njit(cache=True)
+def attend(
+    state: MassState, seed: int, slot: IntArray, request_id: IntArray, start: IntArray, num_tokens: IntArray,
+    samples: BoolArray, num_blocks: IntArray, block_size: int, numbers: tuple[float, float, float, float],
+    rule: IntArray, mass_budget: FloatArray, budget_frac: FloatArray, sinks: IntArray, recent: IntArray,
+    score: FloatArray, evict: BoolArray, told: FloatArray, kv_read: FloatArray, dropped: FloatArray,
+    evicted: BoolArray,
+) -> bool:  # fmt: skip
+    """Apply each decoding row's keep rule. Fills told, kv_read (tokens), dropped (mass) and evicted."""
+    news = False
+    for i in range(slot.shape[0]):
+        s, blocks = slot[i], num_blocks[i]
+        if start[i] == 0:
+            forget_slot(state, s)
+        if not (samples[i] and num_tokens[i] == 1 and start[i] > 0):
+            told[i, :] = np.nan
+            continue
+        fresh = _refresh(state, seed, s, request_id[i], start[i], blocks, numbers)
+        changed = choose_blocks(
+            state, s, blocks, rule[s], mass_budget[s], budget_frac[s], sinks[s], recent[s], score[s]
+        )  # fmt: skip
+        count = 0
+        for b in range(blocks):
+            count += state.kept[s, b] and not state.gone[s, b]
+        # The newest block is always read and holds what does not fill a block.
+        kv_read[i] = count * block_size - (blocks * block_size - start[i] - 1)
+        dropped[i] = state.dropped[s]
+        if fresh or changed:
+            told_masses(state, s, blocks, told[i])
+            news = True
+        else:
+            told[i, :] = np.nan
+        if evict[s]:
+            evict_dropped(state, s, blocks, score[s], evicted[i])
+    return news
