@@ -52,3 +52,15 @@ def varentropy_of_atom(num_outcomes: int, logit: flint.arb) -> flint.arb:
     """V of one atom of probability p against n - 1 equal ones, x = logit p: (ln(n-1) + x)^2 / (4 cosh^2(x/2))."""
     a = flint.arb(num_outcomes - 1).log() if num_outcomes > 2 else flint.arb(0)
     return (a + logit) ** 2 / (4 * (logit / 2).cosh() ** 2)
+
+
+def lower_rational(value: flint.arb) -> Fraction:
+    """The ball's lower end, exactly."""
+    end = value.lower().fmpq()
+    return Fraction(int(end.p), int(end.q))
+
+
+def upper_rational(value: flint.arb) -> Fraction:
+    """The ball's upper end, exactly."""
+    end = value.upper().fmpq()
+    return Fraction(int(end.p), int(end.q))

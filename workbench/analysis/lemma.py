@@ -128,7 +128,8 @@ def check_lemmas(lemmas: dict[str, Lemma], evidence: dict[str, Any]) -> list[Ver
     return verdicts
 
 
-def verdict_of(lemmas: dict[str, Lemma], evidence: dict[str, Any], *more: Verdict) -> Verdict:
-    """All lemmas and all further parts hold."""
+def verdict_of(lemmas: dict[str, Lemma], evidence: dict[str, Any], *more: Verdict, summary: str = "") -> Verdict:
+    """All lemmas and all further parts hold; `summary` adds to the reason when they do."""
     parts: Sequence[Verdict] = [*more, *check_lemmas(lemmas, evidence)]
-    return all_of(list(parts), f"{len(lemmas)} lemma(s) expanded exactly" + (", and " + more[0].reason if more else ""))
+    counted = f"{len(lemmas)} identit{'y' if len(lemmas) == 1 else 'ies'} expanded"
+    return all_of(list(parts), "; ".join(part for part in (counted, summary) if part))

@@ -51,7 +51,9 @@ def check_gain(witness: Witness) -> Verdict:
                 [(ball(fraction(logit)) + flint.arb(n - 1).log(), 1), (flint.arb(0), n - 1)]
             )
             parts.append(Verdict(bool(1 - gain * varentropy < -1), f"n = {n}: this vector's slope is not below -1"))
-    return verdict_of(gain_lemmas(witness["claim"]), witness["evidence"], *parts)
+    return verdict_of(
+        gain_lemmas(witness["claim"]), witness["evidence"], *parts, summary=f"tight at {len(parts) - 1} vocabularies"
+    )
 
 
 def clamp_lemmas(claim: dict[str, Any]) -> dict[str, Lemma]:

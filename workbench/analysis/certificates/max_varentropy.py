@@ -73,7 +73,7 @@ def check(witness: Witness) -> Verdict:
     coefficients[0] += flint.fmpq(1, 2)  # cosh^2 y = 1/2 + cosh(2y)/2
     series = Verdict(
         coefficients[0] == 1 and coefficients[1] == 1 and all(x > 0 for x in coefficients[2:]) and order >= 2,
-        "cosh^2(y) >= 1 + y^2 from its power series",
+        "cosh^2(y) >= 1 + y^2 does not follow from its power series",
     )
     # The bound that the three steps give is (a^2/4 + c)(4 + x^2)/(4 cosh^2(x/2)) <= a^2/4 + c; it must also hold where
     # the maximum is largest against it, far out in n, and there ball arithmetic can refute a wrong constant.
@@ -88,7 +88,9 @@ def check(witness: Witness) -> Verdict:
                     f"exceeded at ln(n-1) = {log_odds}, logit p = {4 / log_odds}",
                 )
             )
-    return verdict_of(lemmas(witness["claim"]), witness["evidence"], series, *far)
+    return verdict_of(
+        lemmas(witness["claim"]), witness["evidence"], series, *far, summary=f"power series to order {order}"
+    )
 
 
 def falsified() -> list[Falsehood]:
