@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from workbench.metrics.arm import ARM_CODES, ArmSample, arm_code, arm_label
-from workbench.metrics.factorial import EFFECTS, change, effect
+from workbench.metrics.factorial import EFFECTS, changes, effects
 from workbench.metrics.table import METRICS
 
 
@@ -31,8 +31,8 @@ def test_effects_are_twice_the_least_squares_coefficients() -> None:
     )
     coefficients = np.linalg.lstsq(design, values.ravel(), rcond=None)[0][1:]
     samples = samples_of(values)
-    found = [effect(samples, name, 0) for name in EFFECTS]
-    assert [e.difference.value for e in found if e] == pytest.approx(list(2.0 * coefficients))
+    found = effects(samples)
+    assert [found[name][0].difference.value for name in EFFECTS] == pytest.approx(list(2.0 * coefficients))
 
 
 def test_a_planted_interaction_is_found_and_the_rest_covers_zero() -> None:
@@ -41,11 +41,8 @@ def test_a_planted_interaction_is_found_and_the_rest_covers_zero() -> None:
     values = np.stack(
         [10.0 - 2.0 * ("P" in c) + 1.0 * ("S" in c and "T" in c) + common + rng.normal(0, 0.02, 6) for c in ARM_CODES]
     )
-    samples = samples_of(values)
-    pruning, both, three = (effect(samples, name, 0) for name in ("P", "ST", "STP"))
-    assert pruning is not None
-    assert both is not None
-    assert three is not None
+    found = effects(samples_of(values))
+    pruning, both, three = (found[name][0] for name in ("P", "ST", "STP"))
     assert pruning.difference.value == pytest.approx(-2.0, abs=0.05)
     assert both.difference.value == pytest.approx(0.5, abs=0.05)
     assert pruning.difference.covers_zero is False
@@ -54,13 +51,13 @@ def test_a_planted_interaction_is_found_and_the_rest_covers_zero() -> None:
 
 def test_identical_arms_are_an_exact_zero() -> None:
     values = np.tile(np.array([1.1, 2.2, 3.3]), (8, 1))
-    found = change(samples_of(values), "S", 0)
+    found = changes(samples_of(values), "S")[0]
     assert found.identical
     assert (found.relative.low, found.relative.value, found.relative.high) == (0.0, 0.0, 0.0)
 
 
 def test_undefined_metrics_stay_undefined() -> None:
-    found = change(samples_of(np.ones((8, 3))), "S", 1)
+    found = changes(samples_of(np.ones((8, 3))), "S")[1]
     assert not found.identical
     assert found.difference.value is None
     assert found.relative.reason
@@ -70,7 +67,7 @@ def test_seeds_pair_by_number_and_unshared_ones_are_left_out() -> None:
     samples = samples_of(np.stack([np.array([1.0, 2.0, 3.0, 4.0]) * (k + 1) for k in range(8)]))
     full = samples["S"]
     samples["S"] = ArmSample((1, 2, 3), full.seed_values[1:], full.batch_values[1:], full.reasons, full.counts)
-    found = change(samples, "S", 0)
+    found = changes(samples, "S")[0]
     assert found.difference.value == pytest.approx(3.0)
     assert found.difference.num_replicates == 3
 

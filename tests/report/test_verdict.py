@@ -8,9 +8,10 @@ import pytest
 
 from tests.metrics.fake_run import fake_tables, write_leaf, write_run
 from workbench.metrics import RunFigures, run_figures
+from workbench.report.findings import OUTCOMES, findings
 from workbench.report.heat_map import heat_maps
 from workbench.report.numbers import THIN
-from workbench.report.verdict import OUTCOMES, Verdict, findings, verdict_of
+from workbench.report.verdict import Verdict, verdict_of
 
 
 @pytest.fixture(scope="module")

@@ -46,19 +46,26 @@ def paired(samples: Mapping[str, ArmSample], codes: tuple[str, ...]) -> tuple[Fl
     return seed_values, batch_values
 
 
-def change(samples: Mapping[str, ArmSample], code: str, metric: int) -> Change:
-    """Arm `code` against the baseline arm, on the seeds both have."""
+def changes(samples: Mapping[str, ArmSample], code: str) -> list[Change]:
+    """Arm `code` against the baseline arm, on the seeds both have: one `Change` a metric."""
     seed_values, batch_values = paired(samples, (BASELINE, code))
-    return _contrast(seed_values[..., metric], batch_values[..., metric], np.array([-1.0, 1.0]))
+    return _contrasts(seed_values, batch_values, np.array([-1.0, 1.0]))
 
 
-def effect(samples: Mapping[str, ArmSample], controllers: str, metric: int) -> Change | None:
-    """Main effect ("S") or interaction ("ST", "STP") over all eight arms; None unless all eight ran."""
-    if not set(ARM_CODES) <= set(samples):
-        return None
+def effects(samples: Mapping[str, ArmSample]) -> dict[str, list[Change]]:
+    """Main effects ("S") and interactions ("ST", "STP"), one `Change` a metric; empty unless all eight arms share a seed."""
+    if not set(ARM_CODES) <= set(samples) or not set.intersection(*(set(s.seeds) for s in samples.values())):
+        return {}
     seed_values, batch_values = paired(samples, ARM_CODES)
-    signs = [np.prod([1.0 if letter in code else -1.0 for letter in controllers]) for code in ARM_CODES]
-    return _contrast(seed_values[..., metric], batch_values[..., metric], np.array(signs, dtype=np.float64) / 4.0)
+    found = {}
+    for controllers in EFFECTS:
+        signs = [np.prod([1.0 if letter in code else -1.0 for letter in controllers]) for code in ARM_CODES]
+        found[controllers] = _contrasts(seed_values, batch_values, np.array(signs, dtype=np.float64) / 4.0)
+    return found
+
+
+def _contrasts(seed_values: FloatArray, batch_values: FloatArray, weights: FloatArray) -> list[Change]:
+    return [_contrast(seed_values[..., m], batch_values[..., m], weights) for m in range(seed_values.shape[-1])]
 
 
 def _contrast(seed_values: FloatArray, batch_values: FloatArray, weights: FloatArray) -> Change:

@@ -92,7 +92,8 @@ def find_leaves(run: Path) -> tuple[list[Leaf], list[str]]:
         except (OSError, ValueError):
             skipped.append(f"{path.relative_to(run)}: not a complete manifest")
             continue
-        if not isinstance(manifest, dict) or not isinstance(manifest.get("arm"), dict):
+        # Recordings and capacity runs carry a role: they are inputs of a run, not arms to compare.
+        if not isinstance(manifest, dict) or not isinstance(manifest.get("arm"), dict) or manifest.get("role"):
             continue
         missing = [name for name in TABLES[:2] if not (path.parent / name).exists()]
         if missing:

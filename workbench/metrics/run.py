@@ -12,7 +12,7 @@ from typing import Any
 
 from workbench.errors import InputError
 from workbench.metrics.arm import ARM_CODES, BASELINE, ArmSample, sample_arm
-from workbench.metrics.factorial import EFFECTS, Change, change, effect
+from workbench.metrics.factorial import Change, changes, effects
 from workbench.metrics.figure import Figure
 from workbench.metrics.leaf import Cell, Leaf, find_leaves
 from workbench.metrics.records import Records, Slo
@@ -37,6 +37,7 @@ class CellFigures:
     effects: Mapping[str, Mapping[str, Change]]  # controllers -> metric; empty unless all eight arms ran
     slo: Slo
     target_entropy_nats: float | None
+    manifest: Mapping[str, Any]  # of the first arm: scenario, machine, versions
 
     def change(self, code: str, metric: str) -> Change | None:
         return self.changes.get(code, {}).get(metric)
@@ -93,18 +94,14 @@ def _cell_figures(cell: Cell, arms: Mapping[str, Mapping[int, tuple[Leaf, Record
             timeline(runs[first]),
             tuple(arms[code][seed][0].path for seed in sorted(runs)),
         )
-    changes: dict[str, dict[str, Change]] = {}
-    effects: dict[str, dict[str, Change]] = {}
-    if BASELINE in samples:
-        for code in codes:
-            if code != BASELINE and set(samples[code].seeds) & set(samples[BASELINE].seeds):
-                changes[code] = {name: change(samples, code, k) for k, name in enumerate(NAMES)}
-    if set(ARM_CODES) <= set(samples) and set.intersection(*(set(s.seeds) for s in samples.values())):
-        for controllers in EFFECTS:
-            found = {name: effect(samples, controllers, k) for k, name in enumerate(NAMES)}
-            effects[controllers] = {name: value for name, value in found.items() if value is not None}
+    against = {
+        code: dict(zip(NAMES, changes(samples, code), strict=True))
+        for code in codes
+        if code != BASELINE and BASELINE in samples and set(samples[code].seeds) & set(samples[BASELINE].seeds)
+    }
+    factorial = {code: dict(zip(NAMES, found, strict=True)) for code, found in effects(samples).items()}
     leaf = next(leaf for seeds in arms.values() for leaf, _ in seeds.values())
-    return CellFigures(cell, figures, changes, effects, leaf.slo, leaf.target_entropy_nats)
+    return CellFigures(cell, figures, against, factorial, leaf.slo, leaf.target_entropy_nats, leaf.manifest)
 
 
 def summarise(manifests: Sequence[Mapping[str, Any]], arms: Sequence[Path]) -> dict[str, float | int | None]:

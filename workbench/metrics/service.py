@@ -30,6 +30,13 @@ def output_tokens_per_s(records: Records) -> Value:
     return ratio(tokens, records.end_s - records.start_s, NO_TIME)
 
 
+def offered_per_s(records: Records) -> Value:
+    """Arrivals a second, over the time between the first and the last."""
+    arrival = records.request("arrival_s")
+    span = float(arrival.max() - arrival.min()) if arrival.size > 1 else 0.0
+    return ratio(records.num_requests - 1.0, span, "all requests arrived at once")
+
+
 def requests_per_s(records: Records) -> Value:
     return ratio(float(records.served.num_requests), records.end_s - records.start_s, NO_TIME)
 

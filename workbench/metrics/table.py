@@ -46,6 +46,7 @@ METRICS: tuple[Metric, ...] = (
     *_quantiles("e2e", "End-to-end", latency.e2e),
     *_quantiles("itl", "ITL", latency.itl),
     *_quantiles("queue_wait", "Queue wait", latency.queue_wait),
+    Metric("offered_per_s", "Offered", "requests/s", "neither", "service", service.offered_per_s),
     Metric("output_tokens_per_s", "Output", "tokens/s", "higher", "service", service.output_tokens_per_s),
     Metric("requests_per_s", "Throughput", "requests/s", "higher", "service", service.requests_per_s),
     Metric("goodput_per_s", "Goodput", "requests/s", "higher", "service", service.goodput_per_s),

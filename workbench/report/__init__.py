@@ -22,20 +22,25 @@ REPORT = "report.html"
 FIGURES = "figures.json"
 
 
-def write_report(run: Path, on_progress: Callable[[float], None] = lambda share: None, traces: bool = True) -> Path:
+def write_report(
+    run: Path,
+    on_progress: Callable[[float], None] = lambda share: None,
+    traces: bool = True,
+    found: RunFigures | None = None,
+) -> Path:
     """Write RUN/report.html (and figures.json, trace-*.json) from the finished arms below `run`; returns its path.
 
-    `on_progress` is told the share done, in [0, 1]. Raises `InputError` where there is no finished arm, or nothing can
+    `found` are the run's figures where the caller has them already. `on_progress` is told the share done, in [0, 1]. Raises `InputError` where there is no finished arm, or nothing can
     be written; a report that was there before stays whole.
     """
-    found = run_figures(run, lambda done, total: on_progress(0.8 * done / total))
+    found = found or run_figures(run, lambda done, total: on_progress(0.8 * done / total))
     try:
         links = {"all figures (JSON)": FIGURES}
         write_atomically(run / FIGURES, strict_json(figures_object(found)).encode())
         if traces:
             links |= _write_traces(found)
         on_progress(0.95)
-        page = render(found, _manifest(found), links)
+        page = render(found, _manifest(found.run), links)
         write_atomically(run / REPORT, page.encode("utf-8", errors="replace"))
     except OSError as error:
         raise InputError(
@@ -59,14 +64,10 @@ def _write_traces(found: RunFigures) -> dict[str, str]:
     return links
 
 
-def _manifest(found: RunFigures) -> Mapping[str, Any]:
-    """The run's own manifest, else that of its first arm."""
-    first = next(iter(found.cells[0].arms.values())).paths[0]
-    for path in (found.run / MANIFEST, first / MANIFEST):
-        try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            continue
-        if isinstance(content, dict):
-            return content
-    return {}
+def _manifest(run: Path) -> Mapping[str, Any]:
+    """The run's own manifest; empty where it has none."""
+    try:
+        content = json.loads((run / MANIFEST).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}

@@ -14,6 +14,7 @@ import jinja2
 from workbench.metrics import BASELINE, RunFigures, arm_label
 from workbench.report.charts import SERIES, effect_charts, load_charts, shown_arms, time_charts
 from workbench.report.heat_map import heat_maps
+from workbench.report.numbers import THIN
 from workbench.report.tables import cell_title, full_table, headline_cell, side_by_side
 from workbench.report.verdict import verdict_of
 
@@ -32,12 +33,13 @@ def render(found: RunFigures, manifest: Mapping[str, Any], links: Mapping[str, s
     if not shown:
         shown = list(found.cells[:1])
     titles = [cell_title(cell).capitalize() for cell in shown]
-    name = run_name(found.run, manifest)
+    name = run_name(found, manifest)
     return template.render(
         css=(package / "page.css").read_text(encoding="utf-8"),
         name=name,
         short_name=name if len(name) <= LONGEST_TITLE else name[: LONGEST_TITLE - 1] + "…",
-        facts=_facts(found, manifest),
+        facts=_facts(found),
+        served=_served(found),
         verdict=verdict_of(found),
         words=WORDS,
         plants=[p for p in ("sim", "live") if found.of_plant(p)],
@@ -59,35 +61,71 @@ def render(found: RunFigures, manifest: Mapping[str, Any], links: Mapping[str, s
         skipped=found.skipped,
         links=links,
         provenance=_provenance(found, manifest),
-        manifest_text=json.dumps(manifest, indent=2, ensure_ascii=False, default=str),
+        manifest_text=json.dumps(manifest or found.cells[0].manifest, indent=2, ensure_ascii=False, default=str),
     )
 
 
-def run_name(run: Path, manifest: Mapping[str, Any]) -> str:
-    """The scenario's name, else the directory's."""
-    scenario = manifest.get("scenario")
-    name = manifest.get("name") or (scenario.get("name") if isinstance(scenario, dict) else scenario)
-    return str(name) if name else run.resolve().name
+def run_name(found: RunFigures, manifest: Mapping[str, Any]) -> str:
+    """The run's own name, or its one scenario's, or what the run is."""
+    given = manifest.get("name") or _scenario_name(manifest.get("scenario"))
+    if given:
+        return str(given)
+    names = {str(cell.manifest.get("name") or _scenario_name(cell.manifest.get("scenario"))) for cell in found.cells}
+    if len(names) == 1 and "None" not in names:
+        return names.pop()
+    plants = [{"sim": "simulated", "live": "live"}.get(p, p) for p in dict.fromkeys(c.cell.plant for c in found.cells)]
+    return f"Entropy control, {' and '.join(plants)}"
 
 
-def _facts(found: RunFigures, manifest: Mapping[str, Any]) -> list[str]:
+def _scenario_name(scenario: Any) -> Any:
+    return scenario.get("name") if isinstance(scenario, dict) else scenario
+
+
+def _facts(found: RunFigures) -> list[str]:
     arms = sum(len(cell.arms) for cell in found.cells)
     requests = sum(arm.counts["arrived"] for cell in found.cells for arm in cell.arms.values())
     seeds = sorted({seed for cell in found.cells for arm in cell.arms.values() for seed in arm.seeds})
     facts = [
         f"{arms} arm{'s' if arms != 1 else ''} in {len(found.cells)} cell{'s' if len(found.cells) != 1 else ''}",
-        f"{requests:,} requests served".replace(",", " "),
+        f"{requests:,} requests".replace(",", THIN),
         f"seed{'s' if len(seeds) != 1 else ''} {', '.join(map(str, seeds[:8]))}{' …' if len(seeds) > 8 else ''}",
     ]
-    machine = manifest.get("machine")
+    machine = found.cells[0].manifest.get("machine")
     if isinstance(machine, dict) and machine.get("processor"):
         facts.append(f"{machine['processor']}, {machine.get('num_cores', '?')} cores")
     return facts
 
 
+def _served(found: RunFigures) -> list[tuple[str, str]]:
+    """What each plant served: model, hardware, and where the requests came from, out of the recorded scenarios."""
+    rows: dict[str, str] = {}
+    for cell in found.cells:
+        scenario = cell.manifest.get("scenario")
+        if cell.cell.plant in rows or not isinstance(scenario, dict):
+            continue
+        hardware, workload, live = (scenario.get(k) or {} for k in ("hardware", "workload", "live"))
+        if not all(isinstance(part, dict) for part in (hardware, workload, live)):
+            continue
+        if cell.cell.plant == "live":
+            what = f"{live.get('model', 'a model')} ({live.get('dtype', '?')}, {live.get('backend', '?')} operations)"
+            source = (
+                f"prompts of {Path(str(workload['prompts'])).name}" if workload.get("prompts") else "built-in prompts"
+            )
+        else:
+            what = f"{hardware.get('model', 'a model')} on {hardware.get('num_gpus', 1)} {hardware.get('gpu', 'GPU')}"
+            source = (
+                f"requests of {Path(str(workload['trace'])).name}"
+                if workload.get("trace")
+                else f"generated requests ({workload.get('generator', 'no trace at hand')}), no trace at hand"
+            )
+        rows[cell.cell.plant] = f"{what}, {workload.get('num_requests', '?')} {source} a run"
+    return [({"sim": "Simulated"}.get(plant, plant.capitalize()), text) for plant, text in rows.items()]
+
+
 def _provenance(found: RunFigures, manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
     rows = [("run directory", found.run.name)]
-    revision = manifest.get("git_revision")
+    arm = found.cells[0].manifest
+    revision = manifest.get("git_revision") or arm.get("git_revision")
     if revision:
         rows.append(
             ("source revision", f"{revision} (with uncommitted changes)" if str(revision).endswith("+") else revision)
@@ -95,7 +133,7 @@ def _provenance(found: RunFigures, manifest: Mapping[str, Any]) -> list[tuple[st
     for key in ("command", "started", "duration_s", "quick"):
         if manifest.get(key) is not None:
             rows.append((key.replace("_", " "), str(manifest[key])))
-    versions = manifest.get("versions")
+    versions = manifest.get("versions") or arm.get("versions")
     if isinstance(versions, dict):
         rows.append(("versions", ", ".join(f"{name} {version}" for name, version in versions.items())))
     return rows

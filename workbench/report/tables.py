@@ -26,8 +26,8 @@ THEMES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("End to end", "Arrival to last token.", ("e2e_p50_s", "e2e_p90_s", "e2e_p99_s")),
     (
         "Throughput and goodput",
-        "Output of completed requests over first arrival to end; goodput counts those inside the SLO.",
-        ("output_tokens_per_s", "requests_per_s", "goodput_per_s", "goodput_frac", "completed_frac"),
+        "Offered: arrivals a second. The rest is of completed requests, over first arrival to end; a refusal misses the SLO.",
+        ("offered_per_s", "requests_per_s", "output_tokens_per_s", "goodput_frac", "completed_frac"),
     ),
     (
         "Queue and memory",
@@ -56,6 +56,7 @@ THEMES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ),
 )
 IN_FULL = (
+    "offered_per_s", "waiting_share",
     "ttft_p50_s", "ttft_p99_s", "tpot_p50_s", "tpot_p99_s", "e2e_p50_s", "e2e_p99_s", "output_tokens_per_s",
     "goodput_frac", "preemptions_per_request", "tau_nats", "tau_per_busy_s", "kv_read_frac", "energy_per_token_j",
     "entropy_error_nats", "nll_nats",
