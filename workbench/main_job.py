@@ -25,7 +25,7 @@ from workbench.arm import run_arm
 from workbench.errors import InputError
 from workbench.factorial import ARM_CODES, FactorialSettings, switches
 from workbench.metrics import BASELINE, RunFigures
-from workbench.record import read_manifest, strict_json, write_atomically
+from workbench.record import read_manifest
 from workbench.scenario import Scenario, parse_scenario
 
 Progress = Callable[[float], None]
@@ -106,7 +106,7 @@ def find_trace(asked: Path | None) -> Path | None:
 
 
 def record_tasks(run: Path, size: JobSize, model: str, backend: str) -> list[ArmTask]:
-    """The real model on the built-in prompts at each recording temperature, no controller."""
+    """The real model on the built-in prompts at each recording temperature, everything measured, nothing steered."""
     tasks = []
     for temperature in RECORD_TEMPERATURES:
         scenario = parse_scenario(
@@ -117,6 +117,7 @@ def record_tasks(run: Path, size: JobSize, model: str, backend: str) -> list[Arm
                 "workload": {"num_requests": size.record_prompts, "max_tokens": size.record_tokens},
                 "engine": {"temperature": temperature, "max_running": 16},
                 "live": {"model": model, "backend": backend},
+                "controllers": {"keep": {"kind": "keep-all"}},  # measures block masses, drops nothing
             }
         )
         directory = run / "record" / f"T{temperature:g}" / "seed0"
@@ -269,6 +270,7 @@ def main_job(
 ) -> Iterator[str]:
     """Run all stages; yields a line for people after each. `stage(name)` is a context manager that gives a progress."""
     from sims.calibrate import calibrate
+    from sims.calibration import write_calibration
 
     records = record_tasks(run, size, model, backend)
     with stage("record on the real model") as tell:
@@ -279,8 +281,7 @@ def main_job(
 
     calibration = run / "calibration.json"
     with stage("calibrate"):
-        fitted = calibrate([task.directory for task in records])
-        write_atomically(calibration, strict_json(fitted).encode())
+        write_calibration(calibration, calibrate(run / "record", arms=[task.directory for task in records]))
     yield f"calibrated: {calibration}"
 
     saturated = capacity_tasks(run, size, trace, calibration, target)
