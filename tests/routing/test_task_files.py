@@ -113,5 +113,5 @@ def test_a_larger_subsample_keeps_the_smaller_one():
     assert subsample(items, 300, seed=5)[:50] == subsample(items, 50, seed=5)
     assert subsample(items, 50, seed=6) != subsample(items, 50, seed=5)
     assert sorted(subsample(items, None, seed=5)) == items
-    with pytest.raises(InputError, match="1 .. 1000"):
+    with pytest.raises(InputError, match=r"1 \.\. 1000"):
         subsample(items, 1001, seed=5)
