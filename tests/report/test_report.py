@@ -13,6 +13,8 @@ import workbench.report
 from tests.metrics.fake_run import fake_tables, write_leaf, write_run
 from workbench.errors import InputError
 from workbench.report import write_report
+from workbench.report.numbers import THIN
+from workbench.scenario import Scenario
 
 EVIL = "</script><b>x</b><img src=x onerror=alert(1)> </style> {{ 7*7 }} "
 VOID = {"meta", "br", "img", "link", "input", "hr", "col"}
@@ -118,6 +120,35 @@ def test_nothing_completed_still_makes_a_page(tmp_path: Path) -> None:
     text = write_report(tmp_path).read_text(encoding="utf-8")
     assert "Not every request completed" in text
     assert "nan" not in text.lower().replace("nanos", "")
+
+
+def test_refusals_and_missing_power_are_said_beside_the_figures(tmp_path: Path) -> None:
+    for code in ("-", "S"):
+        tables = fake_tables(code, 0, num_requests=100)
+        gone = pl.col("request_id") % 10 == 0
+        times = ("first_scheduled_s", "first_token_s", "finished_s")
+        tables["requests"] = tables["requests"].with_columns(
+            pl.when(gone).then(pl.lit("refused")).otherwise(pl.col("status")).alias("status"),
+            *(pl.when(gone).then(None).otherwise(pl.col(name)).alias(name) for name in times),
+        )
+        tables["steps"] = tables["steps"].with_columns(energy_j=pl.lit(None, pl.Float64))
+        write_leaf(tmp_path / code, tables, code=code, seed=0, plant="sim")
+    text = "".join(Page(write_report(tmp_path).read_text(encoding="utf-8")).text)
+    assert f"Completed: 90{THIN}% simulated." in text
+    assert "Energy: no power model" in text
+    assert "refused 10" in text
+
+
+def test_the_page_says_what_was_served(tmp_path: Path) -> None:
+    """Out of resolved scenarios as the record stores them; a generator instead of a trace is said."""
+    for plant in ("sim", "live"):
+        scenario = Scenario.model_validate({"plant": plant}).model_dump(mode="json")
+        write_leaf(tmp_path / plant, fake_tables("-", 0), code="-", seed=0, plant=plant, scenario=scenario)
+    text = "".join(Page(write_report(tmp_path).read_text(encoding="utf-8")).text)
+    assert "Llama-3-8B on 1 H100" in text
+    assert "no trace at hand" in text
+    live = Scenario().live
+    assert f"{live.model} ({live.dtype}, {live.backend} operations)" in text
 
 
 def test_a_report_that_cannot_be_written_is_one_line_and_leaves_the_rest(tmp_path: Path) -> None:

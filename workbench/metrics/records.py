@@ -119,7 +119,8 @@ class Records:
 def numeric_columns(frame: pl.DataFrame) -> dict[str, NDArray[np.float64]]:
     """Numeric and boolean columns as float64, null as NaN."""
     chosen = [name for name, dtype in frame.schema.items() if dtype.is_numeric() or dtype == pl.Boolean]
-    return {name: frame[name].cast(pl.Float64).fill_null(float("nan")).to_numpy() for name in chosen}
+    floats = frame.select(pl.col(chosen).cast(pl.Float64).fill_null(float("nan")))
+    return {name: floats[name].to_numpy() for name in chosen}
 
 
 def records_of(

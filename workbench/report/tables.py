@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from workbench.metrics import CellFigures, Metric, RunFigures, arm_label
 from workbench.metrics.table import BY_NAME
-from workbench.report.numbers import DASH, digits, interval_text, scaled
+from workbench.report.numbers import DASH, digits, interval_text, percent, scaled
 
 THEMES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     (
@@ -55,8 +55,9 @@ THEMES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         ("entropy_mean_nats", "entropy_error_nats", "temperature_mean", "nll_nats"),
     ),
 )
+LATENCY_GROUPS = ("ttft", "tpot", "itl", "e2e")
 IN_FULL = (
-    "offered_per_s", "waiting_share",
+    "offered_per_s", "completed_frac", "waiting_share",
     "ttft_p50_s", "ttft_p99_s", "tpot_p50_s", "tpot_p99_s", "e2e_p50_s", "e2e_p99_s", "output_tokens_per_s",
     "goodput_frac", "preemptions_per_request", "tau_nats", "tau_per_busy_s", "kv_read_frac", "energy_per_token_j",
     "entropy_error_nats", "nll_nats",
@@ -104,8 +105,21 @@ def side_by_side(cells: Sequence[CellFigures]) -> list[Table]:
         metrics = [BY_NAME[name] for name in names]
         kept = [m for m in metrics if any(cell.value(code, m.name) is not None for cell in cells for code in cell.arms)]
         if kept:
-            tables.append(_table(title, note, cells, kept))
+            about = f"{note} {completed_text(cells)}" if kept[0].group in LATENCY_GROUPS else note
+            tables.append(_table(title, about, cells, kept))
     return tables
+
+
+def completed_text(cells: Sequence[CellFigures]) -> str:
+    """The completed share of each cell's arms: latencies are those of completed requests."""
+    parts = []
+    for cell in cells:
+        shares = [arm.counts["completed"] / max(arm.counts["arrived"], 1) for arm in cell.arms.values()]
+        low, high = percent(min(shares), signed=False), percent(max(shares), signed=False)
+        parts.append(
+            f"{low if low == high else f'{low} to {high}'} {'live' if cell.cell.plant == 'live' else 'simulated'}"
+        )
+    return f"Completed: {', '.join(parts)}."
 
 
 def full_table(cell: CellFigures) -> Table:
@@ -113,7 +127,7 @@ def full_table(cell: CellFigures) -> Table:
     note = (
         f"{counts[0]['arrived']} requests an arm over {len(next(iter(cell.arms.values())).seeds)} seed(s); completed "
         f"{min(c['completed'] for c in counts)} to {max(c['completed'] for c in counts)}, refused "
-        f"{max(c['refused'] for c in counts)}, one-token answers outside TPOT {max(c['one_token'] for c in counts)}"
+        f"{max(c['refused'] for c in counts)}, one-token answers outside TPOT {max(c['one_token'] for c in counts)}."
     )
     return _table(cell_title(cell), note, [cell], [BY_NAME[name] for name in IN_FULL])
 
@@ -130,6 +144,15 @@ def _table(title: str, note: str, cells: Sequence[CellFigures], metrics: Sequenc
             heads.append((metric.label, unit))
             columns.append([_table_cell(cell, code, metric, reference) for code in codes])
     rows = tuple((arm_label(code), tuple(column[k] for column in columns)) for k, code in enumerate(codes))
+    why = {
+        f"{metric.label}: {reason}"
+        for cell in cells
+        for metric in metrics
+        for arm in cell.arms.values()
+        if arm.figures[metric.name].value is None and (reason := arm.figures[metric.name].reason)
+    }
+    if why:
+        note = f"{note} {DASH} {'; '.join(sorted(why))}."
     first = tuple(k % len(metrics) == 0 for k in range(len(columns)))
     return Table(title, note, tuple((cell_title(c), len(metrics)) for c in cells), tuple(heads), rows, first)
 
