@@ -9,9 +9,13 @@ The object names what it really runs, so that a record can say which code made i
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from kernels import reference
+from kernels.cpu.build import extension
+from kernels.cpu.decoder import DecoderWeights, FusedDecoder
+from kernels.cpu.ops import CpuOps
 
 BACKENDS = ("torch", "cpu", "triton")
 
@@ -35,8 +39,10 @@ class Ops:
     gelu: Callable[..., Any]
     keep_blocks: Callable[..., Any]
     reveal_prefix: Callable[..., Any]
-    linear_prepack: Callable[..., Any]
-    linear: Callable[..., Any]
+    linear_prepack: Callable[..., Any]  # weight [out, in] -> what `linear` of the same backend takes
+    linear: Callable[..., Any]  # (x, packed, bias=None) -> x W^T + b
+    # DecoderWeights -> an object whose `step` is a whole forward pass in one call; None where there is none.
+    fused_decoder: Callable[[DecoderWeights], FusedDecoder] | None = None
 
 
 def _torch_ops() -> Ops:
@@ -61,9 +67,34 @@ def _torch_ops() -> Ops:
     )
 
 
+def _cpu_ops() -> Ops:
+    module = extension()
+    if module is None:
+        return replace(_torch_ops(), name="cpu", implementation="torch, no compiler")
+    ops = CpuOps(module)
+    return replace(
+        _torch_ops(),
+        name="cpu",
+        implementation=f"cpu-{module.instruction_set()}",
+        sampler="inverse_cdf",
+        logit_stats=ops.logit_stats,
+        paged_attention=ops.paged_attention,
+        kv_write=ops.kv_write,
+        rms_norm=ops.rms_norm,
+        rotary=ops.rotary,
+        swiglu=ops.swiglu,
+        linear_prepack=ops.linear_prepack,
+        linear=ops.linear,
+        fused_decoder=partial(FusedDecoder, module),
+    )
+
+
 def backend(name: str) -> Ops:
     """The ops of `name`, one of `BACKENDS`. Raises ValueError for an unknown name."""
-    if name not in BACKENDS:
-        raise ValueError(f"backend must be one of {', '.join(BACKENDS)}, got {name!r}")
-    ops = _torch_ops()
-    return ops if name == "torch" else replace(ops, name=name)
+    if name == "torch":
+        return _torch_ops()
+    if name == "cpu":
+        return _cpu_ops()
+    if name == "triton":
+        return replace(_torch_ops(), name="triton")
+    raise ValueError(f"backend must be one of {', '.join(BACKENDS)}, got {name!r}")

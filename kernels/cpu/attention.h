@@ -1,0 +1,194 @@
+// Paged decode attention with the mass of each block. Included per instruction-set namespace.
+//
+// One task is one (row, KV head): the group's queries share every key and value read. Keys of a kept block are scored
+// 16 tokens at a time; memory is asked for `AHEAD` blocks in advance through the block table, because the hardware
+// prefetcher cannot follow it.
+
+constexpr int64_t AHEAD = 3;
+
+template <class T>
+INLINE void prefetch_rows(const T* p, int64_t stride, int64_t count, int64_t d) {
+  for (int64_t t = 0; t < count; ++t)
+    for (int64_t byte = 0; byte < d * int64_t(sizeof(T)); byte += 64)
+      __builtin_prefetch(reinterpret_cast<const char*>(p + t * stride) + byte);
+}
+
+// scores[g][t] for `count` tokens of one block. ND: head size / 16 when known at compile time, else 0.
+template <int ND, class T>
+INLINE void score_block(const float* q, int64_t group, int64_t d, const T* keys, int64_t stride, int64_t count,
+                        float* scores, int64_t score_stride) {
+  const int64_t nd = ND ? ND : d / W;
+  for (int64_t g = 0; g < group; ++g) {
+    vf query[ND ? ND : 16];
+    for (int64_t j = 0; j < nd; ++j) query[j] = load16(q + g * d + j * W);
+    for (int64_t t0 = 0; t0 < count; t0 += W) {
+      vf partial[16];
+      const int64_t n = count - t0 < W ? count - t0 : W;
+      for (int64_t t = 0; t < W; ++t) {
+        const T* key = keys + (t0 + (t < n ? t : n - 1)) * stride;
+        vf acc = query[0] * load16(key);
+        for (int64_t j = 1; j < nd; ++j) acc += query[j] * load16(key + j * W);
+        partial[t] = acc;
+      }
+      vf s = sums16(partial);
+      float* out = scores + g * score_stride + t0;
+      if (n == W)
+        store16(out, s);
+      else
+        for (int64_t t = 0; t < n; ++t) out[t] = s[t];
+    }
+  }
+}
+
+// out[g][:] += sum over tokens of p[g][t] * value[t][:], for G queries at once.
+template <int ND, int G, class T>
+INLINE void mix_block(const float* p, int64_t p_stride, int64_t d, const T* values, int64_t stride, int64_t count,
+                      float* out) {
+  const int64_t slices = ND ? 1 : d / W;
+  constexpr int N = ND ? ND : 1;
+  for (int64_t slice = 0; slice < slices; ++slice) {
+    vf acc[G][N];
+    for (int g = 0; g < G; ++g)
+      for (int j = 0; j < N; ++j) acc[g][j] = load16(out + g * d + (slice + j) * W);
+    for (int64_t t = 0; t < count; ++t) {
+      vf v[N];
+      for (int j = 0; j < N; ++j) v[j] = load16(values + t * stride + (slice + j) * W);
+      for (int g = 0; g < G; ++g)
+        for (int j = 0; j < N; ++j) acc[g][j] += p[g * p_stride + t] * v[j];
+    }
+    for (int g = 0; g < G; ++g)
+      for (int j = 0; j < N; ++j) store16(out + g * d + (slice + j) * W, acc[g][j]);
+  }
+}
+
+template <int ND, class T>
+INLINE void mix_group(const float* p, int64_t p_stride, int64_t group, int64_t d, const T* values, int64_t stride,
+                      int64_t count, float* out) {
+  int64_t g = 0;
+  for (; g + 4 <= group && ND <= 4; g += 4) mix_block<ND, 4>(p + g * p_stride, p_stride, d, values, stride, count, out + g * d);
+  for (; g + 3 <= group && ND <= 4; g += 3) mix_block<ND, 3>(p + g * p_stride, p_stride, d, values, stride, count, out + g * d);
+  for (; g + 2 <= group; g += 2) mix_block<ND, 2>(p + g * p_stride, p_stride, d, values, stride, count, out + g * d);
+  for (; g < group; ++g) mix_block<ND, 1>(p + g * p_stride, p_stride, d, values, stride, count, out + g * d);
+}
+
+struct Segment {
+  int64_t block, first, count, offset;  // logical block, first slot read, slots read, place in the score buffer
+};
+
+struct AttentionScratch {
+  std::vector<float> scores, out;
+  std::vector<Segment> segments;
+};
+
+// One row and KV head. q: [group][d] float32, already scaled. out: [group][d] float32, written. lse: [group].
+// mass: per query head [group][mass_stride], or null; mass_mean: [blocks], the group's summed mass is added, or null.
+// dense_lse: [group] log-sum-exp over dropped blocks too, or null. Blocks a keep-list drops are not read otherwise.
+template <int ND, class T>
+void attend_group(const CacheView<T>& cache, const int32_t* table, int64_t context, int64_t first_token,
+                  const uint8_t* keep, int64_t kv_head, const float* q, int64_t group, AttentionScratch& scratch,
+                  float* out, float* lse, float* mass, int64_t mass_stride, float* mass_mean, float* dense_lse) {
+  const int64_t d = cache.head_size, size = cache.block_size, stride = cache.kv_heads * d;
+  const int64_t blocks = (context + size - 1) / size;
+  auto& segments = scratch.segments;
+  segments.clear();
+  int64_t total = 0;
+  for (int64_t b = first_token / size; b < blocks; ++b) {
+    if (keep && !keep[b]) continue;
+    const int64_t first = b * size < first_token ? first_token - b * size : 0;
+    const int64_t count = (context - b * size < size ? context - b * size : size) - first;
+    segments.push_back({b, first, count, total});
+    total += count;
+  }
+  for (int64_t i = 0; i < group * d; ++i) out[i] = 0.0f;
+  if (total == 0) {
+    for (int64_t g = 0; g < group; ++g) {
+      lse[g] = -INFINITY;
+      if (dense_lse) dense_lse[g] = -INFINITY;
+    }
+    return;
+  }
+  const int64_t width = (total + W - 1) / W * W;  // row stride of the score buffer
+  scratch.scores.resize(size_t(group * width));
+  float* scores = scratch.scores.data();
+  auto rows_of = [&](const T* pool, const Segment& s) {
+    return pool + ((int64_t(table[s.block]) * size + s.first) * cache.kv_heads + kv_head) * d;
+  };
+  const int64_t n = int64_t(segments.size());
+  for (int64_t i = 0; i < n; ++i) {
+    if (i + AHEAD < n) prefetch_rows(rows_of(cache.keys, segments[i + AHEAD]), stride, segments[i + AHEAD].count, d);
+    score_block<ND>(q, group, d, rows_of(cache.keys, segments[i]), stride, segments[i].count, scores + segments[i].offset, width);
+  }
+  for (int64_t i = 0; i < n && i < AHEAD; ++i) prefetch_rows(rows_of(cache.values, segments[i]), stride, segments[i].count, d);
+  for (int64_t g = 0; g < group; ++g) {
+    float* row = scores + g * width;
+    for (int64_t t = total; t < width; ++t) row[t] = -INFINITY;
+    vf top = load16(row);
+    for (int64_t t = W; t < width; t += W) top = max(top, load16(row + t));
+    const float m = max16(top);
+    vf sum{};
+    for (int64_t t = 0; t < width; t += W) {
+      vf e = exp16(load16(row + t) - m);
+      sum += e;
+      store16(row + t, e);
+    }
+    const float s = sum16(sum), inverse = 1.0f / s;
+    for (int64_t t = 0; t < width; t += W) store16(row + t, load16(row + t) * inverse);
+    lse[g] = m + std::log(s);
+    if (mass || mass_mean)
+      for (const Segment& segment : segments) {
+        float part = 0.0f;
+        for (int64_t t = 0; t < segment.count; ++t) part += row[segment.offset + t];
+        if (mass) mass[g * mass_stride + segment.block] = part;
+        if (mass_mean) mass_mean[segment.block] += part;
+      }
+  }
+  for (int64_t i = 0; i < n; ++i) {
+    if (i + AHEAD < n) prefetch_rows(rows_of(cache.values, segments[i + AHEAD]), stride, segments[i + AHEAD].count, d);
+    mix_group<ND>(scores + segments[i].offset, width, group, d, rows_of(cache.values, segments[i]), stride, segments[i].count, out);
+  }
+  if (dense_lse) {  // what was dropped: keys only, never part of the result
+    for (int64_t g = 0; g < group; ++g) dense_lse[g] = lse[g];
+    scratch.scores.resize(size_t(group * (size + W)));
+    for (int64_t b = first_token / size; b < blocks; ++b) {
+      if (!keep || keep[b]) continue;
+      const int64_t first = b * size < first_token ? first_token - b * size : 0;
+      const Segment segment{b, first, (context - b * size < size ? context - b * size : size) - first, 0};
+      score_block<ND>(q, group, d, rows_of(cache.keys, segment), stride, segment.count, scratch.scores.data(), size + W);
+      for (int64_t g = 0; g < group; ++g)
+        for (int64_t t = 0; t < segment.count; ++t) {
+          const float s = scratch.scores[size_t(g * (size + W) + t)];
+          const float high = s > dense_lse[g] ? s : dense_lse[g], low = s > dense_lse[g] ? dense_lse[g] : s;
+          dense_lse[g] = high + std::log1p(std::exp(low - high));
+        }
+    }
+  }
+}
+
+template <class T, class... Args>
+void attend(const CacheView<T>& cache, Args&&... args) {
+  if (cache.head_size == 64) return attend_group<4>(cache, std::forward<Args>(args)...);
+  if (cache.head_size == 128) return attend_group<8>(cache, std::forward<Args>(args)...);
+  return attend_group<0>(cache, std::forward<Args>(args)...);
+}
+
+template <class T>
+void paged_attention(const AttentionArgs<T>& a, int threads) {
+  const int64_t d = a.cache.head_size, kv_heads = a.cache.kv_heads, group = a.heads / kv_heads;
+#pragma omp parallel num_threads(threads)
+  {
+    AttentionScratch scratch;
+    std::vector<float> q(size_t(group * d)), out(size_t(group * d)), lse(static_cast<size_t>(group));
+#pragma omp for schedule(dynamic, 1)
+    for (int64_t task = 0; task < a.rows * kv_heads; ++task) {
+      const int64_t row = task / kv_heads, head = task % kv_heads, at = row * a.heads + head * group;
+      for (int64_t i = 0; i < group * d; ++i) q[size_t(i)] = to_float(a.q[at * d + i]) * a.scale;
+      const int64_t context = a.context_tokens[row];
+      const int64_t first = a.window > 0 && context > a.window ? context - a.window : 0;
+      attend(a.cache, a.block_table + row * a.max_blocks, context, first,
+             a.keep ? a.keep + (row * kv_heads + head) * a.max_blocks : nullptr, head, q.data(), group, scratch,
+             out.data(), lse.data(), a.mass + at * a.max_blocks, a.max_blocks, (float*)nullptr, (float*)nullptr);
+      for (int64_t i = 0; i < group * d; ++i) store(a.out + at * d + i, out[size_t(i)]);
+      for (int64_t g = 0; g < group; ++g) a.log_sum_exp[at + g] = lse[size_t(g)];
+    }
+  }
+}

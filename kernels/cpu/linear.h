@@ -1,0 +1,139 @@
+// Product with a packed bf16 weight. Included per instruction-set namespace; see PackedWeight in compute.h.
+//
+// The weight W [n, k] is stored in panels of 48 columns, each panel as [k/32][3][16 pairs of k][16 columns][2]: read once,
+// front to back. 16 pairs x 16 columns x 2 is one AMX tile and also 16 registers of `dpbf16`. Sums are float32.
+
+// One panel times up to 32 rows of x (row stride k_padded); tile: [rows][48] float32 result.
+#if defined(__AMX_BF16__)
+
+INLINE void set_tiles(int64_t rows) {
+  struct alignas(64) {
+    uint8_t palette = 1, start = 0, reserved[14] = {};
+    uint16_t bytes[16] = {};
+    uint8_t rows[16] = {};
+  } config;
+  for (int t = 0; t < 8; ++t) {
+    config.bytes[t] = 64;
+    config.rows[t] = uint8_t(t == 7 || rows > 16 ? 16 : rows);  // tile 7 holds weights, 6 holds x, 0 to 5 the sums
+  }
+  _tile_loadconfig(&config);
+}
+
+template <bool TWO>  // TWO: 32 rows of x, else up to 16
+INLINE void panel_amx(const bf16* x, int64_t k_padded, const bf16* panel, float* tile) {
+  _tile_zero(0), _tile_zero(1), _tile_zero(2);
+  if (TWO) _tile_zero(3), _tile_zero(4), _tile_zero(5);
+  const int64_t stride = k_padded * 2;
+  for (int64_t k = 0; k < k_padded; k += 32, panel += 1536) {
+    for (int line = 0; line < 48; ++line) __builtin_prefetch(reinterpret_cast<const char*>(panel + 1536) + line * 64);
+    _tile_loadd(6, x + k, stride);
+    _tile_loadd(7, panel, 64);
+    _tile_dpbf16ps(0, 6, 7);
+    _tile_loadd(7, panel + 512, 64);
+    _tile_dpbf16ps(1, 6, 7);
+    _tile_loadd(7, panel + 1024, 64);
+    _tile_dpbf16ps(2, 6, 7);
+    if (TWO) {
+      _tile_loadd(6, x + 16 * k_padded + k, stride);
+      _tile_dpbf16ps(5, 6, 7);
+      _tile_loadd(7, panel, 64);
+      _tile_dpbf16ps(3, 6, 7);
+      _tile_loadd(7, panel + 512, 64);
+      _tile_dpbf16ps(4, 6, 7);
+    }
+  }
+  _tile_stored(0, tile, 192), _tile_stored(1, tile + 16, 192), _tile_stored(2, tile + 32, 192);
+  if (TWO) {
+    tile += 16 * 48;
+    _tile_stored(3, tile, 192), _tile_stored(4, tile + 16, 192), _tile_stored(5, tile + 32, 192);
+  }
+}
+#endif
+
+#if defined(__AVX512BF16__)
+INLINE void multiply_add(vf& sum, uint32_t pair, const bf16* w) {
+  __m512i words;
+  std::memcpy(&words, w, 64);
+  sum = (vf)_mm512_dpbf16_ps((__m512)sum, (__m512bh)_mm512_set1_epi32(int(pair)), (__m512bh)words);
+}
+#else
+INLINE void multiply_add(vf& sum, uint32_t pair, const bf16* w) {
+  vu words;
+  std::memcpy(&words, w, 64);
+  sum += __builtin_bit_cast(float, pair << 16) * (vf)(words << 16);
+  sum += __builtin_bit_cast(float, pair & 0xffff0000u) * (vf)(words & 0xffff0000u);
+}
+#endif
+
+template <int ROWS>  // rows of x at once; ROWS x 3 sums stay in registers
+__attribute__((noinline)) void panel_rows(const bf16* x, int64_t k_padded, const bf16* panel, float* tile) {
+  vf sum[ROWS][3] = {};
+  for (int64_t k = 0; k < k_padded; k += 32, panel += 1536) {
+    for (int line = 0; line < 48; ++line) __builtin_prefetch(reinterpret_cast<const char*>(panel + 3072) + line * 64);
+    for (int64_t pair = 0; pair < 16; ++pair)
+      for (int r = 0; r < ROWS; ++r) {
+        uint32_t two;
+        std::memcpy(&two, x + r * k_padded + k + 2 * pair, 4);
+        for (int j = 0; j < 3; ++j) multiply_add(sum[r][j], two, panel + j * 512 + pair * 32);
+      }
+  }
+  for (int r = 0; r < ROWS; ++r)
+    for (int j = 0; j < 3; ++j) store16(tile + r * 48 + j * 16, sum[r][j]);
+}
+
+INLINE void panel_any(const bf16* x, int64_t rows, int64_t k_padded, const bf16* panel, float* tile) {
+  int64_t r = 0;
+  for (; r + 8 <= rows; r += 8) panel_rows<8>(x + r * k_padded, k_padded, panel, tile + r * 48);
+  for (; r + 4 <= rows; r += 4) panel_rows<4>(x + r * k_padded, k_padded, panel, tile + r * 48);
+  for (; r + 2 <= rows; r += 2) panel_rows<2>(x + r * k_padded, k_padded, panel, tile + r * 48);
+  for (; r < rows; ++r) panel_rows<1>(x + r * k_padded, k_padded, panel, tile + r * 48);
+}
+
+// This thread's share of x W^T. x: [rows padded to 16][k_padded], k_padded beyond k zero. Calls
+// epilogue(row, panel, sums) with the 48 sums of each row and panel. All threads of a team call it; no barrier inside.
+template <class Epilogue>
+INLINE void product(const bf16* x, int64_t rows, const PackedWeight& w, int thread, int threads, Epilogue&& epilogue) {
+  const int64_t begin = w.panels * thread / threads, end = w.panels * (thread + 1) / threads;
+  alignas(64) float tile[32 * 48];
+#if defined(__AMX_BF16__)
+  const bool amx = amx_enabled && rows >= 3;
+  if (amx) set_tiles(rows);
+#endif
+  for (int64_t p = begin; p < end; ++p) {
+    const bf16* panel = w.data + p * w.k_padded * 48;
+    for (int64_t r = 0; r < rows; r += 32) {
+      const int64_t count = rows - r < 32 ? rows - r : 32;
+      const bf16* block = x + r * w.k_padded;
+#if defined(__AMX_BF16__)
+      if (amx && count > 16)
+        panel_amx<true>(block, w.k_padded, panel, tile);
+      else if (amx)
+        panel_amx<false>(block, w.k_padded, panel, tile);
+      else
+#endif
+        panel_any(block, count, w.k_padded, panel, tile);
+      for (int64_t i = 0; i < count; ++i) epilogue(r + i, p, tile + i * 48);
+    }
+  }
+#if defined(__AMX_BF16__)
+  if (amx) _tile_release();
+#endif
+}
+
+template <class T>
+void linear(const T* x, int64_t rows, const PackedWeight& w, const float* bias, T* y, int threads) {
+  const int64_t padded = (rows + 15) / 16 * 16;
+  std::vector<bf16> copy;
+  const bf16* input = reinterpret_cast<const bf16*>(x);
+  if (padded != rows || w.k != w.k_padded || !std::is_same_v<T, bf16>) {
+    copy.assign(size_t(padded * w.k_padded), bf16{0});
+    for (int64_t r = 0; r < rows; ++r)
+      for (int64_t i = 0; i < w.k; ++i) store(&copy[size_t(r * w.k_padded + i)], to_float(x[r * w.k + i]));
+    input = copy.data();
+  }
+#pragma omp parallel num_threads(threads)
+  product(input, rows, w, omp_get_thread_num(), omp_get_num_threads(), [&](int64_t row, int64_t panel, float* sums) {
+    const int64_t first = panel * 48, count = w.n - first < 48 ? w.n - first : 48;
+    for (int64_t i = 0; i < count; ++i) store(y + row * w.n + first + i, sums[i] + (bias ? bias[first + i] : 0.0f));
+  });
+}

@@ -1,0 +1,87 @@
+// Vectors of 16 floats, bf16 and exp. Included once per instruction-set namespace (see compute.cpp), so no guard.
+// GCC's vector extension is lowered to whatever the namespace's target offers: one zmm, two ymm or four xmm.
+
+typedef float vf __attribute__((vector_size(64)));
+typedef int32_t vi __attribute__((vector_size(64)));
+typedef uint32_t vu __attribute__((vector_size(64)));
+typedef uint16_t vh __attribute__((vector_size(32)));
+constexpr int64_t W = 16;
+
+#define INLINE static inline __attribute__((always_inline))
+
+INLINE vf splat(float x) { return vf{} + x; }
+
+INLINE float to_float(bf16 x) { return __builtin_bit_cast(float, uint32_t(x.bits) << 16); }
+INLINE float to_float(float x) { return x; }
+
+INLINE void store(bf16* p, float x) {  // round to nearest even; a NaN stays a NaN
+  uint32_t u = __builtin_bit_cast(uint32_t, x);
+  p->bits = (u & 0x7fffffffu) > 0x7f800000u ? uint16_t((u >> 16) | 0x40u) : uint16_t((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
+}
+INLINE void store(float* p, float x) { *p = x; }
+
+INLINE vf load16(const float* p) {
+  vf v;
+  std::memcpy(&v, p, 64);
+  return v;
+}
+INLINE vf load16(const bf16* p) {
+  vh h;
+  std::memcpy(&h, p, 32);
+  return (vf)(__builtin_convertvector(h, vu) << 16);
+}
+INLINE void store16(float* p, vf v) { std::memcpy(p, &v, 64); }
+INLINE void store16(bf16* p, vf v) {
+  vu u = (vu)v;
+  vu rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
+  vu quiet = (u >> 16) | 0x40u;
+  vh h = __builtin_convertvector((u & 0x7fffffffu) > 0x7f800000u ? quiet : rounded, vh);
+  std::memcpy(p, &h, 32);
+}
+
+INLINE float sum16(vf v) {
+  float s[16];
+  std::memcpy(s, &v, 64);
+  for (int width = 8; width > 0; width /= 2)
+    for (int i = 0; i < width; ++i) s[i] += s[i + width];
+  return s[0];
+}
+INLINE float max16(vf v) {
+  float s[16];
+  std::memcpy(s, &v, 64);
+  for (int width = 8; width > 0; width /= 2)
+    for (int i = 0; i < width; ++i) s[i] = s[i] > s[i + width] ? s[i] : s[i + width];
+  return s[0];
+}
+INLINE vf max(vf a, vf b) { return a > b ? a : b; }
+
+// e^x for x <= 88, relative error below 2e-7; exactly 0 below -87, so no result is subnormal. NaN gives NaN.
+INLINE vf exp16(vf x) {
+  vf c = x < -87.0f ? splat(-87.0f) : x;
+  const float round = 12582912.0f;  // 1.5 * 2^23: adding and subtracting it rounds to an integer
+  vf n = (c * 1.44269504f + round) - round;
+  vf r = (c - n * 0.693359375f) - n * -2.12194440e-4f;
+  vf p = splat(1.9875691500e-4f);
+  p = p * r + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  p = p * r * r + r + 1.0f;
+  vi scale = (__builtin_convertvector(n, vi) + 127) << 23;
+  vf result = p * (vf)scale;
+  return x < -87.0f ? vf{} : result;
+}
+
+// Sums of 16 vectors: lane t of the result is the sum of v[t]'s lanes.
+INLINE vf pairs(vf a, vf b) {
+  return __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30) +
+         __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+}
+INLINE vf sums16(const vf* v) {
+  vf level[8];
+  for (int i = 0; i < 8; ++i) level[i] = pairs(v[2 * i], v[2 * i + 1]);
+  for (int count = 4; count > 0; count /= 2)
+    for (int i = 0; i < count; ++i) level[i] = pairs(level[2 * i], level[2 * i + 1]);
+  return level[0];
+}

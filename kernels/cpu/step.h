@@ -1,0 +1,115 @@
+// A whole forward pass of a Llama-family decoder as one op: one team of threads, one barrier after each stage.
+// Included per instruction-set namespace.
+//
+// Every token of the batch is one row, whether it decodes or belongs to a chunk of prefill: all keys of a layer are
+// written before any query reads, and a query sees the keys up to its own position, which is the causal mask. The
+// residual stream is float32; what enters a product is rounded to bf16. gate_up has its rows interleaved, 24 of gate and
+// 24 of up per panel, so that silu(gate) * up is taken from the sums while they are in registers.
+
+struct StepBuffers {
+  std::vector<float> residual, qkv;
+  std::vector<bf16> normed, attended, gated;
+};
+
+static void decoder_step(const StepArgs& a, int threads) {
+  const int64_t tokens = a.tokens, padded = (tokens + 15) / 16 * 16, hidden = a.hidden, heads = a.heads;
+  const CacheView<bf16>& shape = a.layers[0].cache;
+  const int64_t d = shape.head_size, kv_heads = shape.kv_heads, group = heads / kv_heads, size = shape.block_size;
+  const int64_t width = (heads + 2 * kv_heads) * d;
+  const int64_t out_padded = a.layers[0].output.k_padded, down_padded = a.layers[0].down.k_padded;
+  const int64_t hidden_padded = a.layers[0].qkv.k_padded;
+  static thread_local StepBuffers b;  // kept between steps, so that no step allocates
+  b.residual.resize(size_t(tokens * hidden));
+  b.qkv.resize(size_t(tokens * width));
+  b.normed.assign(size_t(padded * hidden_padded), bf16{0});
+  b.attended.assign(size_t(padded * out_padded), bf16{0});
+  b.gated.assign(size_t(padded * down_padded), bf16{0});
+  float *residual = b.residual.data(), *qkv = b.qkv.data();
+  bf16 *normed = b.normed.data(), *attended = b.attended.data(), *gated = b.gated.data();
+
+#pragma omp parallel num_threads(threads)
+  {
+    const int thread = omp_get_thread_num(), team = omp_get_num_threads();
+    AttentionScratch scratch;
+    std::vector<float> out(size_t(group * d)), lse(static_cast<size_t>(group)), dense(static_cast<size_t>(group));
+    const auto norm = [&](const bf16* weight) {
+#pragma omp for schedule(static)
+      for (int64_t t = 0; t < tokens; ++t)
+        rms_norm_row(residual + t * hidden, weight, (const float*)nullptr, a.eps, hidden, normed + t * hidden_padded);
+    };
+    const auto add_to_residual = [&](int64_t row, int64_t panel, const float* sums) {
+      const int64_t first = panel * 48, count = hidden - first < 48 ? hidden - first : 48;
+      float* r = residual + row * hidden + first;
+      for (int64_t i = 0; i < count; ++i) r[i] += sums[i];
+    };
+#pragma omp for schedule(static)
+    for (int64_t t = 0; t < tokens; ++t)
+      for (int64_t i = 0; i < hidden; ++i) residual[t * hidden + i] = to_float(a.embedding[a.token_id[t] * hidden + i]);
+
+    for (int64_t index = 0; index < a.num_layers; ++index) {
+      const StepLayer& layer = a.layers[index];
+      norm(layer.input_norm);
+      product(normed, tokens, layer.qkv, thread, team, [&](int64_t row, int64_t panel, const float* sums) {
+        const int64_t first = panel * 48, count = width - first < 48 ? width - first : 48;
+        float* y = qkv + row * width + first;
+        for (int64_t i = 0; i < count; ++i) y[i] = sums[i] + (layer.qkv_bias ? layer.qkv_bias[first + i] : 0.0f);
+      });
+#pragma omp barrier
+#pragma omp for schedule(static)
+      for (int64_t t = 0; t < tokens; ++t) {
+        const int64_t position = a.position[t];
+        const float *cos = a.cos + position * d / 2, *sin = a.sin + position * d / 2;
+        float *q = qkv + t * width, *k = q + heads * d, *v = k + kv_heads * d;
+        const int64_t block = a.block_table[a.row[t] * a.max_blocks + position / size];
+        const int64_t slot = (block * size + position % size) * kv_heads * d;
+        for (int64_t h = 0; h < heads; ++h) {
+          if (layer.q_norm) rms_norm_row(q + h * d, layer.q_norm, (const float*)nullptr, a.eps, d, q + h * d);
+          rotary_head(q + h * d, cos, sin, d, q + h * d);
+          for (int64_t i = 0; i < d; ++i) q[h * d + i] *= a.scale;
+        }
+        for (int64_t h = 0; h < kv_heads; ++h) {
+          if (layer.k_norm) rms_norm_row(k + h * d, layer.k_norm, (const float*)nullptr, a.eps, d, k + h * d);
+          rotary_head(k + h * d, cos, sin, d, layer.cache.keys + slot + h * d);
+        }
+        for (int64_t i = 0; i < kv_heads * d; ++i) store(layer.cache.values + slot + i, v[i]);
+      }
+#pragma omp for schedule(dynamic, 1)
+      for (int64_t task = 0; task < tokens * kv_heads; ++task) {
+        const int64_t t = task / kv_heads, head = task % kv_heads, context = a.position[t] + 1, row = a.row[t];
+        const int64_t first = layer.window > 0 && context > layer.window ? context - layer.window : 0;
+        const uint8_t* keep = a.keep ? a.keep + (row * kv_heads + head) * a.max_blocks : nullptr;
+        const bool measured = a.measured && a.measured[t], all = measured && keep && a.dropped_by_head;
+        float* mass = measured ? a.mass_by_head + (t * kv_heads + head) * a.max_blocks : nullptr;
+        attend(layer.cache, a.block_table + row * a.max_blocks, context, first, keep, head,
+               (const float*)(qkv + t * width + head * group * d), group, scratch, out.data(), lse.data(), (float*)nullptr,
+               int64_t(0), mass, all ? dense.data() : nullptr);
+        for (int64_t i = 0; i < group * d; i += W) store16(attended + t * out_padded + head * group * d + i, load16(&out[size_t(i)]));
+        if (all) {
+          float lost = 0.0f;
+          for (int64_t g = 0; g < group; ++g) lost -= std::expm1(lse[size_t(g)] - dense[size_t(g)]);
+          a.dropped_by_head[t * kv_heads + head] += lost;
+        }
+      }
+      product(attended, tokens, layer.output, thread, team, add_to_residual);
+#pragma omp barrier
+      norm(layer.post_norm);
+      product(normed, tokens, layer.gate_up, thread, team, [&](int64_t row, int64_t panel, const float* sums) {
+        const int64_t first = panel * 24, count = a.intermediate - first < 24 ? a.intermediate - first : 24;
+        float y[32];
+        swiglu_row(sums, sums + 24, 24, y);
+        for (int64_t i = 0; i < count; ++i) store(gated + row * down_padded + first + i, y[i]);
+      });
+#pragma omp barrier
+      product(gated, tokens, layer.down, thread, team, add_to_residual);
+#pragma omp barrier
+    }
+#pragma omp for schedule(static)
+    for (int64_t i = 0; i < a.num_logits; ++i)
+      rms_norm_row(residual + a.logit_token[i] * hidden, a.final_norm, (const float*)nullptr, a.eps, hidden,
+                   normed + i * hidden_padded);
+    product(normed, a.num_logits, a.head, thread, team, [&](int64_t row, int64_t panel, const float* sums) {
+      const int64_t first = panel * 48, count = a.head.n - first < 48 ? a.head.n - first : 48;
+      std::memcpy(a.logits + row * a.head.n + first, sums, size_t(count) * sizeof(float));
+    });
+  }
+}
