@@ -104,9 +104,20 @@ def exact_matrix(law: LinearLaw, varentropy: Fraction, delay_steps: int = 0) -> 
     return rows
 
 
+def frozen_polynomial(law: LinearLaw, varentropy: Number, delay_steps: int = 0) -> list[Fraction]:
+    """The characteristic polynomial of A(V), z^m (z - a) + V sum_j c_j z^(m-d-j), constant term first; exact."""
+    m = max(delay_steps + len(law.taps) - 1, 0)
+    coefficients = [Fraction(0)] * (m + 2)
+    coefficients[m + 1] += 1
+    coefficients[m] -= int(law.integrates)
+    for j, tap in enumerate(law.taps):
+        coefficients[m - delay_steps - j] += Fraction(varentropy) * Fraction(tap)
+    return coefficients
+
+
 def matrix(law: LinearLaw, varentropy: float, delay_steps: int = 0) -> FloatArray:
     """A(V) in floats [m + 1, m + 1]."""
-    exact_law = LinearLaw(law.name, tuple(Fraction(float(tap)) for tap in law.taps), law.integrates)
+    exact_law = LinearLaw(law.name, tuple(Fraction(tap) for tap in law.taps), law.integrates)
     return np.array(exact_matrix(exact_law, Fraction(float(varentropy)), delay_steps), dtype=np.float64)
 
 
@@ -118,8 +129,8 @@ def simulate(law: LinearLaw, varentropy: Sequence[float], delay_steps: int = 0, 
     state = np.full(max(delay_steps + len(law.taps), 1), 0.0)
     state[0] = start
     state[1:] = varentropy[0] * start
-    path = [start]
+    path, matrices = [start], {v: matrix(law, v, delay_steps) for v in set(varentropy)}
     for v in varentropy:
-        state = matrix(law, v, delay_steps) @ state
+        state = matrices[v] @ state
         path.append(float(state[0]))
     return np.array(path)

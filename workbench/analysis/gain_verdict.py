@@ -10,12 +10,12 @@ from workbench.analysis.margins import is_stable_frozen, margins, static_gain
 from workbench.analysis.stability import frozen_limit, proven_limit, switching_limit
 from workbench.errors import InputError
 
-SIMULATED_TOKENS = 600
+SIMULATED_TOKENS = 3000
 
 
 @dataclass(frozen=True)
 class GainVerdict:
-    """`frozen_error` and `switching_error` are |u - u*| after 600 tokens from 1, largest over the last 20."""
+    """`frozen_error` and `switching_error` are |u - u*| after 3,000 tokens from 1, largest over the last 20."""
 
     gain: float
     delay_steps: int

@@ -3,14 +3,14 @@
 Frozen analysis is necessary only: it says nothing about V that varies. `stability.gain_interval` is what constructors use.
 """
 
+import warnings
 from dataclasses import dataclass
-from fractions import Fraction
 
 import control
 import numpy as np
+from scipy.optimize import brentq
 
-from workbench.analysis.closed_loop import LinearLaw, exact_matrix, matrix
-from workbench.analysis.exact import characteristic_polynomial
+from workbench.analysis.closed_loop import LinearLaw, Number, frozen_polynomial, matrix
 from workbench.analysis.schur import is_schur
 from workbench.signals import FloatArray
 
@@ -21,7 +21,7 @@ class Margins:
 
     gain_margin         factor on V (or on the gains) at which the frozen loop becomes unstable
     phase_margin_rad    at the gain crossover
-    delay_margin_steps  further tokens of delay that the frozen loop bears, an integer
+    delay_margin_steps  further tokens of delay that the frozen loop bears, an integer; `most_delay` means at least that
     """
 
     gain_margin: float
@@ -36,10 +36,13 @@ def poles(law: LinearLaw, varentropy: float, delay_steps: int = 0) -> FloatArray
     return np.linalg.eigvals(matrix(law, varentropy, delay_steps))
 
 
-def is_stable_frozen(law: LinearLaw, varentropy: float, delay_steps: int = 0) -> bool:
-    """Exact (Schur and Cohn on rationals), so that a pole on the circle is never called stable."""
-    exact_law = LinearLaw(law.name, tuple(Fraction(float(tap)) for tap in law.taps), law.integrates)
-    return is_schur(characteristic_polynomial(exact_matrix(exact_law, Fraction(float(varentropy)), delay_steps)))
+def is_stable_frozen(law: LinearLaw, varentropy: Number, delay_steps: int = 0) -> bool:
+    """Exact where it matters: within 1e-6 of the circle Schur and Cohn on rationals decide, so that a pole on the circle
+    is never called stable; elsewhere the roots do.
+    """
+    coefficients = frozen_polynomial(law, varentropy, delay_steps)
+    radius = float(np.abs(np.roots([float(c) for c in reversed(coefficients)])).max(initial=0.0))
+    return radius < 1.0 if abs(radius - 1.0) > 1e-6 else is_schur(coefficients)
 
 
 def loop_transfer(law: LinearLaw, varentropy: float, delay_steps: int = 0) -> control.TransferFunction:
@@ -55,21 +58,52 @@ def loop_transfer(law: LinearLaw, varentropy: float, delay_steps: int = 0) -> co
 
 def static_gain(law: LinearLaw, varentropy: float, delay_steps: int = 0) -> float:
     """From H* to H at rest: 1 for every law that integrates."""
-    return float(np.real(control.dcgain(control.feedback(loop_transfer(law, varentropy, delay_steps), 1))))
+    loop = loop_transfer(law, varentropy, delay_steps)
+    numerator, denominator = loop.num[0][0].sum(), loop.den[0][0].sum()  # at z = 1
+    return float(numerator / (numerator + denominator))
 
 
-def margins(law: LinearLaw, varentropy: float, delay_steps: int = 0, most_delay: int = 1000) -> Margins:
-    """Margins by python-control, the delay margin by adding tokens until the exact verdict turns."""
+def gain_margin(law: LinearLaw, varentropy: float, delay_steps: int = 0, num_frequencies: int = 4001) -> float:
+    """1/|L| at the real-axis crossing farthest out on the negative side, half the sampling rate included.
+
+    Not taken from python-control: its polynomial method misses crossings of high order (20 tokens of delay) and the one
+    at half the sampling rate.
+    """
+    loop = loop_transfer(law, varentropy, delay_steps)
+
+    def imaginary(w: float) -> float:
+        return float(np.imag(loop(np.exp(1j * w))))
+
+    grid = np.linspace(1e-6, np.pi, num_frequencies)
+    response = loop(np.exp(1j * grid))
+    signs = np.sign(response.imag)
+    crossings = [brentq(imaginary, grid[i], grid[i + 1]) for i in np.flatnonzero(signs[:-1] * signs[1:] < 0)]
+    reals = [float(np.real(loop(np.exp(1j * w)))) for w in crossings] + [float(np.real(loop(-1.0)))]
+    lowest = min(reals)
+    return -1.0 / lowest if lowest < 0.0 else np.inf
+
+
+def phase_margin_rad(law: LinearLaw, varentropy: float, delay_steps: int = 0) -> float:
+    """By python-control."""
+    with warnings.catch_warnings():  # it evaluates the loop at its own pole z = 1, and says when it changes its method
+        warnings.simplefilter("ignore")
+        _, phase, *_ = control.margin(loop_transfer(law, varentropy, delay_steps))
+    return float(np.deg2rad(phase))
+
+
+def margins(law: LinearLaw, varentropy: float, delay_steps: int = 0, most_delay: int = 64) -> Margins:
+    """All three; the delay margin by adding tokens until the exact verdict turns."""
     stable = is_stable_frozen(law, varentropy, delay_steps)
     radius = float(np.abs(poles(law, varentropy, delay_steps)).max())
     if not law.taps or varentropy == 0.0:
         return Margins(np.inf, np.inf, most_delay, radius, stable)
-    gain, phase, *_ = control.margin(loop_transfer(law, varentropy, delay_steps))
+    phase = phase_margin_rad(law, varentropy, delay_steps)
+    gain = gain_margin(law, varentropy, delay_steps)
     more = 0
     if stable:
         while more < most_delay and is_stable_frozen(law, varentropy, delay_steps + more + 1):
             more += 1
-    return Margins(float(gain), float(np.deg2rad(phase)), more, radius, stable)
+    return Margins(gain, phase, more, radius, stable)
 
 
 def jury_region(k_p: FloatArray, k_i: FloatArray, varentropy: float) -> np.ndarray:

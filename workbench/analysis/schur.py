@@ -4,6 +4,7 @@ Used for frozen gains: the closed loop at constant V is stable exactly when its 
 """
 
 import itertools
+import math
 from collections.abc import Sequence
 from fractions import Fraction
 
@@ -13,8 +14,13 @@ Rational = Fraction | int
 
 
 def is_schur(coefficients: Sequence[Rational]) -> bool:
-    """All roots strictly inside the unit circle? Coefficients from the constant term up (Schur and Cohn, by steps)."""
-    p = [Fraction(c) for c in coefficients]
+    """All roots strictly inside the unit circle? Coefficients from the constant term up (Schur and Cohn, by steps).
+
+    Works on integers without common factor, or their size would double with every step.
+    """
+    fractions = [Fraction(c) for c in coefficients]
+    scale = math.lcm(*(c.denominator for c in fractions))
+    p = [int(c * scale) for c in fractions]
     while p and p[-1] == 0:
         p.pop()
     if not p:
@@ -24,6 +30,8 @@ def is_schur(coefficients: Sequence[Rational]) -> bool:
             return False
         # (p_n p(z) - p_0 z^n p(1/z)) / z has one degree less and is Schur exactly when p is
         p = [p[-1] * a - p[0] * b for a, b in zip(p[1:], p[-2::-1], strict=True)]
+        common = math.gcd(*p)
+        p = [c // common for c in p]
     return True
 
 

@@ -52,10 +52,13 @@ class Output:
         else:
             yield _quiet_progress(self, what)
 
-    def done(self, ok: bool, figures: Mapping[str, Any], paths: Mapping[str, Path | str] | None = None) -> NoReturn:
-        """Print the object if asked for, and leave with 0 or 1."""
+    def done(
+        self, ok: bool, figures: Mapping[str, Any], paths: Mapping[str, Path | str] | None = None, **more: Any
+    ) -> NoReturn:
+        """Print the object if asked for (`more`: further keys beside ok, figures, paths), and leave with 0 or 1."""
         if self.as_json:
             body = {"ok": bool(ok), "figures": dict(figures), "paths": {k: str(v) for k, v in (paths or {}).items()}}
+            body |= more
             sys.stdout.write(strict_json(body))
         raise typer.Exit(0 if ok else 1)
 
