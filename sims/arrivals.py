@@ -23,7 +23,7 @@ from workbench.engine.requests import RequestSpec
 from workbench.errors import InputError, unknown_name
 from workbench.signals import FloatArray, IntArray
 
-GENERATORS = ("azure-code", "azure-conv")
+GENERATORS = ("azure-code", "azure-conversation")
 
 
 @dataclass(frozen=True, kw_only=True)

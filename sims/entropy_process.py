@@ -9,7 +9,7 @@ Token k of request r has a standard normal latent level
           flat 0, convergent -amplitude, divergent +amplitude, oscillating amplitude sin(2 pi j / period)
     f, p                                             answer of the text to temperature (the outer loop) and to pruning
 
-and the quantile Phi(y_k) picks a shape from the kind's cloud, which is sorted by H_raw. A regime holds for a geometric
+and the quantile Phi((y_k - center) / scale) picks a shape from the kind's cloud, which is sorted by H_raw. A regime holds for a geometric
 time of mean `dwell_tokens`, then another is drawn from `regime_weights`. Given the shape, H and V at any temperature, every
 truncation and the sampled rank are exact (`sims.latent_shapes`). With `end_slope` not NaN a token ends the request with
 probability 1 / (1 + exp(-(end_intercept + end_slope H_raw))); otherwise lengths come from the trace.
@@ -65,6 +65,10 @@ class KindLaw:
     period_tokens: float = 32.0
     temperature_feedback: float = 0.6
     pruning_feedback: float = 0.5
+    center: float = (
+        0.0  # mean and deviation of y over recorded texts: trends move y, the cloud already holds their effect
+    )
+    scale: float = 1.0
     end_intercept: float = math.nan
     end_slope: float = math.nan
 
@@ -84,7 +88,7 @@ class KindLaw:
         weights = self.regime_weights
         if len(weights) != 4 or not all(w >= 0.0 for w in weights) or not 0.0 < sum(weights) < math.inf:
             raise InputError(f"{where}: regime_weights must be four numbers of at least 0, one of them above 0")
-        for name in ("amplitude", "temperature_feedback", "pruning_feedback"):
+        for name in ("amplitude", "temperature_feedback", "pruning_feedback", "center"):
             if not math.isfinite(getattr(self, name)):
                 raise InputError(f"{where}: {name} must be finite, got {getattr(self, name)}")
 
@@ -98,7 +102,9 @@ class LawTable(NamedTuple):
     regimes: FloatArray  # [kinds, 4] cumulative weights
 
 
-(PHI, KICK, OWN, SHARED, AMPLITUDE, SETTLE, SWITCH, PERIOD, FEEDBACK, PRUNING, END_INTERCEPT, END_SLOPE) = range(12)
+(
+    PHI, KICK, OWN, SHARED, AMPLITUDE, SETTLE, SWITCH, PERIOD, FEEDBACK, PRUNING, END_INTERCEPT, END_SLOPE, CENTER, SCALE,
+) = range(14)  # fmt: skip
 
 
 def law_table(laws: tuple[KindLaw, ...], num_outcomes: int) -> LawTable:
@@ -114,7 +120,8 @@ def law_table(laws: tuple[KindLaw, ...], num_outcomes: int) -> LawTable:
         numbers.append([
             phi, math.sqrt(1.0 - phi * phi), math.sqrt(max(0.0, 1.0 - share)), math.sqrt(max(0.0, share)),
             law.amplitude, 1.0 / law.settle_tokens, 1.0 / law.dwell_tokens, 2.0 * math.pi / law.period_tokens,
-            law.temperature_feedback, law.pruning_feedback, law.end_intercept, law.end_slope,
+            law.temperature_feedback, law.pruning_feedback, law.end_intercept, law.end_slope, law.center,
+            1.0 / law.scale,
         ])  # fmt: skip
         regimes.append(np.cumsum(law.regime_weights) / sum(law.regime_weights))
     return LawTable(np.array(shapes), np.array(raw), np.array(numbers), np.array(regimes))
@@ -161,7 +168,7 @@ def new_draws(rows: int) -> TokenDraws:
 
 
 @njit(cache=True)
-def next_shape(
+def next_level(
     law: LawTable,
     state: ProcessState,
     seed: int,
@@ -170,8 +177,8 @@ def next_shape(
     token: int,
     kind: int,
     dropped: float,
-) -> int:
-    """Advance the latent level of a slot by one token and return the index of its shape in the kind's cloud."""
+) -> float:
+    """Advance a slot by one token and return its latent level y, not yet centred and scaled."""
     n = law.numbers[kind]
     w0, w1, _, w3 = philox_words(seed, streams.LATENT, request_id, token, 0)
     noise = normal_quantile(unit_fine(w0, w1))
@@ -203,9 +210,14 @@ def next_shape(
     # An oscillation is its own path; the others are approached.
     state.trend[slot] = aim if regime == OSCILLATING else state.trend[slot] + n[SETTLE] * (aim - state.trend[slot])
     level = n[OWN] * state.x[slot] + n[SHARED] * state.own[slot] + state.trend[slot]
-    level += n[FEEDBACK] * (min(state.temperature[slot], 2.0) - 1.0) + n[PRUNING] * dropped
-    size = law.shapes.shape[1]
-    return min(int(normal_cdf(level) * size), size - 1)
+    return level + n[FEEDBACK] * (min(state.temperature[slot], 2.0) - 1.0) + n[PRUNING] * dropped
+
+
+@njit(cache=True, inline="always")
+def shape_at(law: LawTable, kind: int, level: float) -> int:
+    """Index in the kind's cloud of the shape at a latent level."""
+    n, size = law.numbers[kind], law.shapes.shape[1]
+    return min(int(normal_cdf((level - n[CENTER]) * n[SCALE]) * size), size - 1)
 
 
 @njit(cache=True, inline="always")
@@ -246,7 +258,7 @@ def draw_tokens(
             out.surprisal_raw_nats[i] = out.temperature_applied[i] = np.nan
             continue
         s, k = slot[i], kind[i]
-        pick = next_shape(law, state, seed, s, request_id[i], token_index[i], k, dropped[i])
+        pick = shape_at(law, k, next_level(law, state, seed, s, request_id[i], token_index[i], k, dropped[i]))
         gap, slope, curve = law.shapes[k, pick, 0], law.shapes[k, pick, 1], law.shapes[k, pick, 2]
         log_raw, h_raw, v_raw = law.raw[k, pick, 0], law.raw[k, pick, 1], law.raw[k, pick, 2]
         t = min(max(temperature[s], low), high)

@@ -5,21 +5,19 @@ environment and act between steps. Interval convention: a step covers [t, t + dt
 arrival included, is in before the next batch is formed, after that step's completions have freed their blocks.
 """
 
-from collections.abc import Generator
 from typing import Any
 
 import numpy as np
 import simpy
 
 from sims.arrivals import (
-    KindMix,
     azure_like,
     gamma_arrivals,
     poisson_arrivals,
     requests_at,
     requests_from_trace,
 )
-from sims.calibration import Calibration, read_calibration
+from sims.calibration import Calibration, builtin_calibration, read_calibration
 from sims.executor import SimExecutor
 from sims.gpus import gpu_named
 from sims.models import ModelShape, model_named
@@ -95,7 +93,9 @@ def build_plant(
     scenario: Scenario, seed: int, controlled: frozenset[DecisionPoint], window_steps: int | None
 ) -> EnginePlant:
     """The simulated plant of a scenario. Raises `InputError`."""
-    calibration = read_calibration(scenario.hardware.calibration) if scenario.hardware.calibration else Calibration()
+    calibration = (
+        read_calibration(scenario.hardware.calibration) if scenario.hardware.calibration else builtin_calibration()
+    )
     requests, notes = build_requests(scenario.workload, calibration, seed)
     cost, num_blocks, context, hardware = served_by(scenario, calibration, requests)
     # A scenario may set its own context limit or block count; the model's are the default.
@@ -139,7 +139,3 @@ def ample_blocks(requests: RequestSpec, engine: EngineConfig) -> int:
     """Blocks that hold the `max_running` longest requests whole, watermark included."""
     need = np.sort(-(-(requests.prompt_tokens + requests.output_tokens) // engine.block_size))[::-1]
     return int(need[: engine.max_running].sum() / (1.0 - engine.watermark_frac)) + 2
-
-
-Process = Generator[simpy.Event, Any, None]
-KINDS_OF_LIFE = KindMix(names=("copy", "code", "math", "fact", "creative"), weights=(1.0, 1.0, 1.0, 1.0, 1.0))

@@ -4,7 +4,8 @@ A `StepCost` is a table of dense time against tokens and a handful of rates, who
 one from a GPU and a model shape, `sims.calibrate` fits one to the recorded steps of a live run. With N tokens in the
 batch, S rows that draw a token, and for row i c_i cached KV tokens read and q_i (query, key) pairs,
 
-    t = host + S row + dense[N] + output[S] + sum_i max(c_i kv, q_i pair)
+    t = host + S row + dense[N] + output[S] + sum_i a_i
+    a_i = c_i kv for a decode row (its attention is bound by memory),  max(c_i kv, q_i pair) for a prefill chunk
 
 dense[N] is a staircase (tiles, graph buckets) that never falls; beyond its last entry it grows with the slope of
 its last half, so time is at least linear far out, and `outside` says that a step lay there.
@@ -138,7 +139,7 @@ def attention_s(rates: StepRates, start: int, tokens: int, kv_read: float) -> tu
         pairs = float(tokens) * start + 0.5 * tokens * (tokens + 1)
     read = dense if kv_read < 0.0 else min(kv_read, dense)
     if tokens == 1:
-        pairs = read
+        return read * rates.kv_s_per_token, read, dense
     return max(read * rates.kv_s_per_token, pairs * rates.pair_s), pairs, dense
 
 

@@ -72,13 +72,13 @@ def test_modulated_arrivals_have_the_mean_rate_and_are_burstier_than_poisson():
 
 
 def test_asking_for_more_requests_never_changes_the_first():
-    few, many = (azure_like("azure-conv", n, seed=11) for n in (20, 200))
+    few, many = (azure_like("azure-conversation", n, seed=11) for n in (20, 200))
     for name in ("arrival_s", "prompt_tokens", "output_tokens", "kind"):
         np.testing.assert_array_equal(getattr(few, name), getattr(many, name)[:20])
 
 
 def test_generated_requests_match_the_trace_they_imitate(shared_data):
-    for name, file in (("azure-code", "code"), ("azure-conv", "conv")):
+    for name, file in (("azure-code", "code"), ("azure-conversation", "conv")):
         real = read_trace(shared_data / "traces" / "azure_llm_2023" / f"AzureLLMInferenceTrace_{file}.csv")
         made = azure_like(name, 20_000, seed=1)
         for part in ("prompt_tokens", "output_tokens"):
@@ -91,7 +91,7 @@ def test_generated_requests_match_the_trace_they_imitate(shared_data):
 
 
 def test_kinds_have_their_shares_and_follow_length_when_coupled():
-    output = azure_like("azure-conv", 30_000, seed=2).output_tokens
+    output = azure_like("azure-conversation", 30_000, seed=2).output_tokens
     mix = KindMix(names=("copy", "code", "creative"), weights=(1.0, 2.0, 1.0))
     shares = np.bincount(mix.draw(9, output), minlength=3) / output.size
     np.testing.assert_allclose(shares, [0.25, 0.5, 0.25], atol=0.01)

@@ -38,7 +38,8 @@ def brute_force(cost: StepCost, start, tokens, samples, window):
         seen = [set(range(max(0, p + 1 - window) if window else 0, p + 1)) for p in range(s, s + n)]
         row_pairs, row_keys = sum(map(len, seen)), len(set.union(*seen))
         pairs += row_pairs
-        attention += max(row_keys * cost.kv_s_per_token, row_pairs * cost.pair_s)
+        by_memory = row_keys * cost.kv_s_per_token
+        attention += by_memory if n == 1 else max(by_memory, row_pairs * cost.pair_s)
     drawn = sum(samples)
     return cost.host_s + drawn * cost.row_s + cost.dense_s[sum(tokens)] + cost.output_s[drawn] + attention, pairs
 

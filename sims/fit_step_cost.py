@@ -1,0 +1,88 @@
+"""The step cost of a machine from its recorded steps: nonnegative least squares on relative errors.
+
+    t = host + dense[N] + S row + kv KV tokens read + pair prefill pairs
+
+dense rises piecewise linearly between knots at N = 0, 1, 2, 4, 8, ..; every increment is nonnegative, so the table never
+falls. Each step weighs 1 / t^2. Steps that took more than three times what the fit says (a pause of the machine) are left out
+once and counted. Source: ours.
+"""
+
+import numpy as np
+from scipy.optimize import nnls
+
+from sims.recorded import RecordedSteps
+from sims.step_cost import StepCost
+from workbench.errors import InputError
+from workbench.signals import FloatArray
+
+MIN_STEPS = 30
+OUTLIER = 3.0
+
+
+def fit_step_cost(
+    steps: RecordedSteps,
+    *,
+    name: str,
+    flops: tuple[float, float, float],
+    kv_bytes_per_token: float,
+    weight_bytes: float,
+) -> tuple[StepCost, dict[str, float]]:
+    """`flops`: a token of the layers, a row of the output layer, a query-key pair. Raises `InputError`."""
+    if steps.elapsed_s.size < MIN_STEPS:
+        raise InputError(f"{steps.elapsed_s.size} recorded steps are too few for a step cost; {MIN_STEPS} are needed")
+    largest = int(steps.tokens.max())
+    knots = np.unique(np.concatenate([[0.0], 2.0 ** np.arange(0, np.ceil(np.log2(max(largest, 2))) + 1)]))
+    # A knot nobody is near would be free: keep those with steps between their neighbours.
+    used = [0]
+    for k in range(1, knots.size):
+        near = (steps.tokens > knots[used[-1]]) & (steps.tokens <= knots[k])
+        if near.any() or k == knots.size - 1:
+            used.append(k)
+    knots = knots[used]
+    design = _design(steps, knots)
+    keep = np.ones(steps.elapsed_s.size, bool)
+    solution = np.zeros(design.shape[1])
+    for _ in range(3):
+        weight = 1.0 / steps.elapsed_s[keep]
+        solution, _ = nnls(design[keep] * weight[:, None], np.ones(int(keep.sum())))
+        fresh = steps.elapsed_s <= OUTLIER * np.maximum(design @ solution, 1e-12)
+        if np.array_equal(fresh, keep) or fresh.sum() < MIN_STEPS:
+            break
+        keep = fresh
+    predicted = design @ solution
+    relative = predicted[keep] / steps.elapsed_s[keep] - 1.0
+    host, row, kv, pair = solution[:4]
+    dense_at_knots = np.concatenate([[0.0], np.cumsum(solution[4:])])
+    table = np.interp(np.arange(int(knots[-1]) + 1), knots, dense_at_knots)
+    rows = max(2, int(steps.sampled.max()) + 1)
+    cost = StepCost(
+        name=name,
+        dense_s=table if table.size > 1 else np.array([0.0, 0.0]),
+        output_s=np.zeros(rows),
+        host_s=float(host),
+        row_s=float(row),
+        kv_s_per_token=float(kv),
+        pair_s=float(pair),
+        dense_flop_per_token=flops[0],
+        output_flop_per_sample=flops[1],
+        attention_flop_per_pair=flops[2],
+        weight_bytes=weight_bytes,
+        kv_bytes_per_token=kv_bytes_per_token,
+        source=f"fitted to {int(keep.sum())} recorded steps of {name}",
+    )
+    figures = {
+        "step_mape_fit": float(np.mean(np.abs(relative))),
+        "step_bias_fit": float(np.mean(relative)),
+        "steps_left_out": float((~keep).sum()),
+        "steps_fitted": float(keep.sum()),
+    }
+    return cost, figures
+
+
+def _design(steps: RecordedSteps, knots: FloatArray) -> FloatArray:
+    """[steps, 4 + knots - 1]: host, row, kv, pair, then the filled share of each knot interval."""
+    decode_pairs = steps.kv_read_tokens  # a decode row has one pair a KV token: no extra
+    prefill_pairs = np.maximum(steps.pairs - decode_pairs, 0.0)
+    lengths = np.diff(knots)
+    filled = np.clip((steps.tokens[:, None] - knots[:-1]) / lengths, 0.0, 1.0)
+    return np.column_stack([np.ones_like(steps.tokens), steps.sampled, steps.kv_read_tokens, prefill_pairs, filled])

@@ -1,0 +1,149 @@
+"""What of a recorded run the fits read: sampled tokens, attention masses, steps. Torch-free; a run is Parquet and JSON."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from workbench.errors import InputError
+from workbench.signals import FloatArray, IntArray
+
+# Temperatures of `entropy_at_temperature`, where a manifest does not say.
+CALIBRATION_TEMPERATURES = (0.5, 0.7, 1.0, 1.4)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordedTokens:
+    """One row per sampled token, in order of (arm, request, token). Shapes [m] or [m, k]."""
+
+    text: IntArray  # number of the (arm, request) the token belongs to
+    token_index: IntArray
+    kind: np.ndarray  # name of the request kind
+    entropy_raw_nats: FloatArray
+    temperature_applied: FloatArray
+    dropped_mass: FloatArray
+    entropy_at: FloatArray  # [m, k]
+    varentropy_at: FloatArray  # [m, k]
+    temperatures: FloatArray  # [k]
+    ended: np.ndarray  # the request ended with this token by its own will
+
+    def __len__(self) -> int:
+        return self.text.shape[0]
+
+    def where(self, rows: np.ndarray) -> "RecordedTokens":
+        changed = {n: v[rows] for n, v in vars(self).items() if n != "temperatures"}
+        return RecordedTokens(**changed, temperatures=self.temperatures)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordedSteps:
+    """One row per engine step."""
+
+    elapsed_s: FloatArray
+    tokens: FloatArray
+    sampled: FloatArray
+    running: FloatArray
+    kv_read_tokens: FloatArray
+    pairs: FloatArray  # query-key pairs
+
+    def where(self, rows: np.ndarray) -> "RecordedSteps":
+        return RecordedSteps(**{name: values[rows] for name, values in vars(self).items()})
+
+
+def find_recorded_arms(run: Path) -> list[Path]:
+    """Folders with a manifest under `run`, itself included. Raises `InputError` where there is none."""
+    arms = sorted(path.parent for path in Path(run).rglob("manifest.json"))
+    arms = [arm for arm in arms if (arm / "steps.parquet").is_file()]
+    if not arms:
+        raise InputError(f"{run} holds no recorded arm (a folder with manifest.json and steps.parquet)")
+    return arms
+
+
+def manifest_of(arm: Path) -> dict:
+    return json.loads((arm / "manifest.json").read_text())
+
+
+def _sequences(arm: Path) -> pl.DataFrame | None:
+    path = arm / "sequences.parquet"
+    return pl.read_parquet(path) if path.is_file() else None
+
+
+def recorded_tokens(arms: Sequence[Path]) -> RecordedTokens:
+    """Sampled tokens that have entropies at the calibration temperatures. Raises `InputError` where none has."""
+    parts, offset, temperatures = [], 0, np.array(CALIBRATION_TEMPERATURES)
+    for arm in arms:
+        table = _sequences(arm)
+        if table is None or "entropy_at_temperature" not in table.columns:
+            continue
+        notes = manifest_of(arm).get("notes") or {}
+        temperatures = np.array(notes.get("calibration_temperatures", CALIBRATION_TEMPERATURES), float)
+        requests = pl.read_parquet(arm / "requests.parquet")
+        tokens = table.filter(pl.col("point") == "measure").sort(["request_id", "token_index"])
+        tokens = tokens.filter(pl.col("entropy_at_temperature").list.len() == len(temperatures))
+        reasons = requests["finish_reason"] if "finish_reason" in requests.columns else None
+        tokens = tokens.join(
+            requests.select(
+                "request_id", pl.col("kind").cast(pl.String).alias("kind_name"), "output_tokens",
+                (reasons == "stop").alias("stopped") if reasons is not None else pl.lit(False).alias("stopped"),
+            ),
+            on="request_id", how="left", maintain_order="left",
+        )  # fmt: skip
+        if not len(tokens):
+            continue
+        parts.append({
+            "text": tokens["request_id"].to_numpy() + offset,
+            "token_index": tokens["token_index"].to_numpy(),
+            "kind": tokens["kind_name"].to_numpy(),
+            "entropy_raw_nats": tokens["entropy_raw_nats"].to_numpy(),
+            "temperature_applied": tokens["temperature_applied"].to_numpy(),
+            "dropped_mass": tokens["dropped_mass"].to_numpy(),
+            "entropy_at": np.array(tokens["entropy_at_temperature"].to_list(), float),
+            "varentropy_at": np.array(tokens["varentropy_at_temperature"].to_list(), float),
+            "ended": (tokens["stopped"] & (tokens["token_index"] == tokens["output_tokens"] - 1)).to_numpy(),
+        })  # fmt: skip
+        offset += len(requests)
+    if not parts:
+        raise InputError(
+            "no arm holds entropies at several temperatures; record with the live plant at level window or full"
+        )
+    joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    return RecordedTokens(**joined, temperatures=temperatures)
+
+
+def recorded_masses(arms: Sequence[Path]) -> list[tuple[int, FloatArray]]:
+    """(number of the text, [decisions, blocks] masses) of dense attention: rows whose every block was measured."""
+    out, offset = [], 0
+    for arm in arms:
+        requests = pl.read_parquet(arm / "requests.parquet", columns=["request_id"])
+        table = _sequences(arm)
+        if table is not None and "obs_block_mass" in table.columns:
+            keep = table.filter((pl.col("point") == "keep") & pl.col("obs_measured"))
+            for (request,), rows in keep.group_by(["obs_request_id"], maintain_order=True):
+                # `obs_num_blocks` counts the block being written too, which may not be measured yet.
+                for masses in rows["obs_block_mass"].to_list():
+                    values = np.array([np.nan if v is None else v for v in masses], float)
+                    filled = np.flatnonzero(~np.isnan(values))
+                    if filled.size >= 4 and filled.size == filled[-1] + 1:
+                        out.append((offset + int(request), values[: filled.size]))
+        offset += len(requests)
+    return out
+
+
+def recorded_steps(arms: Sequence[Path], kv_bytes_per_token: float, flops: tuple[float, float, float]) -> RecordedSteps:
+    """Steps of all arms. `flops`: a token of the layers, a row of the output layer, a query-key pair, as recorded."""
+    per_token, per_sample, per_pair = flops
+    parts = []
+    for arm in arms:
+        steps = pl.read_parquet(arm / "steps.parquet")
+        tokens, sampled = (steps[name].to_numpy().astype(float) for name in ("num_tokens", "num_sampled"))
+        pairs = (steps["flops"].to_numpy() - tokens * per_token - sampled * per_sample) / per_pair
+        parts.append([
+            steps["elapsed_s"].to_numpy(), tokens, sampled, steps["num_running"].to_numpy().astype(float),
+            steps["kv_bytes_read"].to_numpy() / kv_bytes_per_token, np.maximum(pairs, 0.0),
+        ])  # fmt: skip
+    return RecordedSteps(
+        **dict(zip(RecordedSteps.__dataclass_fields__, map(np.concatenate, zip(*parts, strict=True)), strict=True))
+    )
