@@ -94,7 +94,7 @@ def _least(*values: Any) -> float:
 
 def write_chrome_trace(arm: Path, path: Path, max_steps: int = MAX_STEPS) -> Path:
     """Write the trace of one arm's directory to `path`; returns it."""
-    requests, steps = (pl.read_parquet(arm / name) for name in TABLES[:2])
+    requests, steps = (pl.read_parquet((arm / name).read_bytes()) for name in TABLES[:2])
     events = list(trace_events(requests, steps, max_steps))
     body = {
         "traceEvents": events,

@@ -127,7 +127,7 @@ def record_tasks(run: Path, size: JobSize, model: str, backend: str) -> list[Arm
 
 def recorded_target_nats(record: Path) -> float:
     """Mean tempered entropy of a recorded arm, over tokens: what the loop is asked to hold."""
-    tokens = pl.read_parquet(record / "sequences.parquet").filter(pl.col("point") == "measure")
+    tokens = pl.read_parquet((record / "sequences.parquet").read_bytes()).filter(pl.col("point") == "measure")
     return float(np.float32(tokens["entropy_nats"].mean()))
 
 
@@ -171,7 +171,7 @@ def capacity_tasks(run: Path, size: JobSize, trace: Path | None, calibration: Pa
 
 def capacity_per_s(arm: Path) -> float:
     """Requests a second in the middle of a saturated run: between the 20th and the 80th percentile of completions."""
-    requests = pl.read_parquet(arm / "requests.parquet")
+    requests = pl.read_parquet((arm / "requests.parquet").read_bytes())
     done = np.sort(requests["finished_s"].drop_nans().drop_nulls().to_numpy())
     if done.size < 10:
         raise InputError(f"{arm}: only {done.size} requests completed; capacity needs at least 10")
@@ -237,9 +237,9 @@ def _folder(code: str) -> str:
 
 def live_rate_per_s(record: Path, size: JobSize) -> float:
     """An arrival rate at which the recorded model is about 80 % busy with the live arms' answers."""
-    steps = pl.read_parquet(record / "steps.parquet")
+    steps = pl.read_parquet((record / "steps.parquet").read_bytes())
     tokens_per_s = steps["num_sampled"].sum() / steps["elapsed_s"].sum()
-    requests = pl.read_parquet(record / "requests.parquet")
+    requests = pl.read_parquet((record / "requests.parquet").read_bytes())
     return float(0.8 * tokens_per_s / min(size.live_tokens, requests["output_tokens"].mean()))
 
 

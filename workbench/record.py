@@ -192,7 +192,8 @@ def write_table(path: Path, table: pa.Table) -> str:
     """Write a Parquet table under a temporary name, rename it, and return its SHA-256."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        pq.write_table(table, temporary, compression="zstd", write_statistics=True)
+        with temporary.open("wb") as file:  # a file object: Arrow takes no path that is not UTF-8
+            pq.write_table(table, file, compression="zstd", write_statistics=True)
         digest = hashlib.sha256(temporary.read_bytes()).hexdigest()
         temporary.replace(path)
     finally:
@@ -215,7 +216,7 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 def strict_json(value: Any) -> str:
     """JSON without NaN or Infinity: a figure that is not a finite number is null."""
-    return json.dumps(_finite(value), allow_nan=False, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+    return json.dumps(_finite(value), allow_nan=False, indent=2, sort_keys=True) + "\n"
 
 
 def _finite(value: Any) -> Any:

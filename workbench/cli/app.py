@@ -16,8 +16,8 @@ import sys
 from importlib import import_module
 from importlib.util import find_spec
 
-import click
 import typer
+from typer.exceptions import TyperException
 
 from workbench.errors import InputError
 from workbench.record import strict_json
@@ -79,12 +79,12 @@ def main() -> None:
         code = build_app(words)(standalone_mode=False)
     except InputError as error:
         code = _refuse(str(error), as_json)
-    except click.exceptions.NoArgsIsHelpError as error:
-        print(error.format_message())
-        code = 2
-    except click.ClickException as error:
-        code = _refuse(error.format_message(), as_json)
-    except (KeyboardInterrupt, click.Abort):
+    except TyperException as error:
+        if type(error).__name__ == "NoArgsIsHelpError":  # it has printed the help page
+            code = 2
+        else:
+            code = _refuse(error.format_message(), as_json)
+    except (KeyboardInterrupt, typer.Abort):
         print("interrupted; finished work is kept, the same command resumes it", file=sys.stderr)
         code = 130
     except BrokenPipeError:
@@ -100,3 +100,7 @@ def _refuse(message: str, as_json: bool) -> int:
     encoding = sys.stderr.encoding or "ascii"
     print(f"error: {line}".encode(encoding, errors="replace").decode(encoding), file=sys.stderr)
     return 2
+
+
+if __name__ == "__main__":
+    main()

@@ -67,7 +67,7 @@ class Leaf:
 
     def frame(self, table: str) -> pl.DataFrame:
         try:
-            return pl.read_parquet(self.path / table)
+            return pl.read_parquet((self.path / table).read_bytes())
         except (OSError, pl.exceptions.PolarsError) as error:
             first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
             raise InputError(f"{self.path / table} cannot be read ({first}); run that arm again") from error
