@@ -6,7 +6,7 @@ from fractions import Fraction
 import numpy as np
 
 from workbench.analysis.closed_loop import integral, simulate
-from workbench.analysis.margins import is_stable_frozen, margins, static_gain
+from workbench.analysis.margins import delay_margin_steps, gain_margin, is_stable_frozen, static_gain
 from workbench.analysis.stability import frozen_limit, proven_limit, switching_limit
 from workbench.errors import InputError
 
@@ -38,7 +38,6 @@ def judge_gain(gain: Fraction, delay_steps: int) -> GainVerdict:
     certified = gain < Fraction(2, 2 * delay_steps + 1)
     law = integral(gain)
     stable = is_stable_frozen(law, 1.0, delay_steps)
-    found = margins(law, 1.0, delay_steps)
     # d tokens at rest, then a full swing: the worst pattern known; the swing that is slowest to come back, at d = 0 always on
     swing = {0: 1, 1: 2, 2: 4, 3: 6}.get(delay_steps, 2 * delay_steps)
     pattern = [0.0] * delay_steps + [1.0] * swing
@@ -53,8 +52,8 @@ def judge_gain(gain: Fraction, delay_steps: int) -> GainVerdict:
         frozen_stable=stable,
         reason=_reason(gain, delay_steps, certified, stable),
         static_gain=static_gain(law, 1.0, delay_steps),
-        gain_margin=found.gain_margin,
-        delay_margin_steps=found.delay_margin_steps,
+        gain_margin=gain_margin(law, 1.0, delay_steps),
+        delay_margin_steps=delay_margin_steps(law, 1.0, delay_steps),
         frozen_error=float(np.abs(frozen_path[-20:]).max()),
         switching_error=float(np.abs(switching_path[-20:]).max()),
     )

@@ -12,7 +12,6 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from scipy.optimize import linprog
 
 from workbench.signals import FloatArray
 
@@ -72,6 +71,8 @@ def _spans(vertices: list[Vector]) -> bool:
 
 def _hull_weights(vertices: FloatArray, point: FloatArray) -> FloatArray | None:
     """Signed weights with the least sum of magnitudes that give `point`; vertices are columns."""
+    from scipy.optimize import linprog  # half a second to import, and only provers need it
+
     n = vertices.shape[1]
     found = linprog(np.ones(2 * n), A_eq=np.hstack([vertices, -vertices]), b_eq=point, bounds=(0, None))
     return found.x[:n] - found.x[n:] if found.status == 0 else None

@@ -11,7 +11,6 @@ accurately, plays no part.
 from dataclasses import dataclass
 from fractions import Fraction
 
-import cvxpy as cp
 import numpy as np
 
 from workbench.analysis.closed_loop import LinearLaw, exact_matrix
@@ -41,6 +40,8 @@ def decreases(p: Matrix, matrices: list[Matrix], rate: Fraction) -> bool:
 
 def solve_lmi(matrices: list[FloatArray], rate: float) -> FloatArray | None:
     """P in floats for a given rate, with the largest margin; None if the solver finds none."""
+    import cvxpy as cp  # half a second to import, and only provers need it
+
     size = matrices[0].shape[0]
     p = cp.Variable((size, size), symmetric=True)
     margin = cp.Variable()

@@ -5,14 +5,16 @@ Frozen analysis is necessary only: it says nothing about V that varies. `stabili
 
 import warnings
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import control
 import numpy as np
-from scipy.optimize import brentq
 
 from workbench.analysis.closed_loop import LinearLaw, Number, frozen_polynomial, matrix
 from workbench.analysis.schur import is_schur
 from workbench.signals import FloatArray
+
+if TYPE_CHECKING:
+    import control
 
 
 @dataclass(frozen=True)
@@ -45,21 +47,27 @@ def is_stable_frozen(law: LinearLaw, varentropy: Number, delay_steps: int = 0) -
     return radius < 1.0 if abs(radius - 1.0) > 1e-6 else is_schur(coefficients)
 
 
-def loop_transfer(law: LinearLaw, varentropy: float, delay_steps: int = 0) -> control.TransferFunction:
-    """L(z) = V sum_j c_j z^-(d+j) / (z - a), sampled once a token (dt = 1)."""
+def _loop(law: LinearLaw, varentropy: float, delay_steps: int) -> tuple[FloatArray, FloatArray]:
+    """Numerator and denominator of L(z) = V sum_j c_j z^-(d+j) / (z - a), highest power first."""
     last = delay_steps + max(len(law.taps) - 1, 0)
     numerator = np.zeros(last + 1)
     for j, tap in enumerate(law.taps):
         numerator[delay_steps + j] += varentropy * float(tap)
     denominator = np.zeros(last + 2)
     denominator[0], denominator[1] = 1.0, -float(law.integrates)
-    return control.tf(numerator, denominator, 1)
+    return numerator, denominator
+
+
+def loop_transfer(law: LinearLaw, varentropy: float, delay_steps: int = 0) -> "control.TransferFunction":
+    """L(z) for python-control, sampled once a token (dt = 1)."""
+    import control  # two seconds to import
+
+    return control.tf(*_loop(law, varentropy, delay_steps), 1)
 
 
 def static_gain(law: LinearLaw, varentropy: float, delay_steps: int = 0) -> float:
     """From H* to H at rest: 1 for every law that integrates."""
-    loop = loop_transfer(law, varentropy, delay_steps)
-    numerator, denominator = loop.num[0][0].sum(), loop.den[0][0].sum()  # at z = 1
+    numerator, denominator = (part.sum() for part in _loop(law, varentropy, delay_steps))  # at z = 1
     return float(numerator / (numerator + denominator))
 
 
@@ -69,22 +77,36 @@ def gain_margin(law: LinearLaw, varentropy: float, delay_steps: int = 0, num_fre
     Not taken from python-control: its polynomial method misses crossings of high order (20 tokens of delay) and the one
     at half the sampling rate.
     """
-    loop = loop_transfer(law, varentropy, delay_steps)
+    from scipy.optimize import brentq
 
-    def imaginary(w: float) -> float:
-        return float(np.imag(loop(np.exp(1j * w))))
+    numerator, denominator = _loop(law, varentropy, delay_steps)
+
+    def loop(z: FloatArray | complex) -> np.ndarray:
+        return np.polyval(numerator, z) / np.polyval(denominator, z)
 
     grid = np.linspace(1e-6, np.pi, num_frequencies)
-    response = loop(np.exp(1j * grid))
-    signs = np.sign(response.imag)
-    crossings = [brentq(imaginary, grid[i], grid[i + 1]) for i in np.flatnonzero(signs[:-1] * signs[1:] < 0)]
-    reals = [float(np.real(loop(np.exp(1j * w)))) for w in crossings] + [float(np.real(loop(-1.0)))]
-    lowest = min(reals)
+    signs = np.sign(loop(np.exp(1j * grid)).imag)
+    crossings = [
+        brentq(lambda w: float(loop(np.exp(1j * w)).imag), grid[i], grid[i + 1])
+        for i in np.flatnonzero(signs[:-1] * signs[1:] < 0)
+    ]
+    lowest = min([*(float(loop(np.exp(1j * w)).real) for w in crossings), float(np.real(loop(-1.0)))])
     return -1.0 / lowest if lowest < 0.0 else np.inf
+
+
+def delay_margin_steps(law: LinearLaw, varentropy: float, delay_steps: int = 0, most_delay: int = 64) -> int:
+    """Further tokens of delay until the exact verdict turns; 0 when it is unstable already."""
+    more = 0
+    if is_stable_frozen(law, varentropy, delay_steps):
+        while more < most_delay and is_stable_frozen(law, varentropy, delay_steps + more + 1):
+            more += 1
+    return more
 
 
 def phase_margin_rad(law: LinearLaw, varentropy: float, delay_steps: int = 0) -> float:
     """By python-control."""
+    import control
+
     with warnings.catch_warnings():  # it evaluates the loop at its own pole z = 1, and says when it changes its method
         warnings.simplefilter("ignore")
         _, phase, *_ = control.margin(loop_transfer(law, varentropy, delay_steps))
@@ -92,18 +114,18 @@ def phase_margin_rad(law: LinearLaw, varentropy: float, delay_steps: int = 0) ->
 
 
 def margins(law: LinearLaw, varentropy: float, delay_steps: int = 0, most_delay: int = 64) -> Margins:
-    """All three; the delay margin by adding tokens until the exact verdict turns."""
+    """All of them at one V."""
     stable = is_stable_frozen(law, varentropy, delay_steps)
     radius = float(np.abs(poles(law, varentropy, delay_steps)).max())
     if not law.taps or varentropy == 0.0:
         return Margins(np.inf, np.inf, most_delay, radius, stable)
-    phase = phase_margin_rad(law, varentropy, delay_steps)
-    gain = gain_margin(law, varentropy, delay_steps)
-    more = 0
-    if stable:
-        while more < most_delay and is_stable_frozen(law, varentropy, delay_steps + more + 1):
-            more += 1
-    return Margins(gain, phase, more, radius, stable)
+    return Margins(
+        gain_margin=gain_margin(law, varentropy, delay_steps),
+        phase_margin_rad=phase_margin_rad(law, varentropy, delay_steps),
+        delay_margin_steps=delay_margin_steps(law, varentropy, delay_steps, most_delay),
+        spectral_radius=radius,
+        stable=stable,
+    )
 
 
 def jury_region(k_p: FloatArray, k_i: FloatArray, varentropy: float) -> np.ndarray:
