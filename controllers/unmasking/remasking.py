@@ -74,7 +74,7 @@ class Remasking:
         inner, action = self.inner.step(state.inner, observation)
 
         doubtful = active & ~masked & (confidence < self.threshold) & (times < self.max_times)
-        doubtful &= masked.any(axis=1)[:, None]
+        doubtful &= np.any(masked, axis=1, keepdims=True)
         order = np.argsort(np.where(doubtful, confidence, np.inf), axis=1, kind="stable")
         chosen = np.zeros_like(doubtful)
         first = order[:, : self.count]

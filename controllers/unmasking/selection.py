@@ -26,7 +26,7 @@ def rank_ascending(score: FloatArray, among: BoolArray) -> IntArray:
 def known_entropy(observation: RevealObservation) -> FloatArray:
     """Marginal entropies with `UNKNOWN_NATS` where there is none to read."""
     entropy = observation.entropy_nats
-    return np.where(np.isnan(entropy), UNKNOWN_NATS, np.maximum(entropy, 0.0))
+    return np.where(entropy >= 0.0, entropy, UNKNOWN_NATS)  # NaN is not at least 0
 
 
 def cumulative_excess(entropy_nats: FloatArray, rank: IntArray, among: BoolArray) -> FloatArray:
@@ -54,14 +54,17 @@ def reveal(
     include_crossing: bool = False,
     max_count: IntArray | None = None,
 ) -> RevealAction:
-    """The action, blank where a row is inactive or a position is not masked. Without a cost only counts decide."""
+    """The action, blank in inactive rows. Without a cost only counts decide; the op reads masked positions only."""
     num_slots, length = observation.masked.shape
-    among = eligible(observation)
     active = observation.active
+    if cost is None:
+        cost = np.zeros((num_slots, length))
+    if not active.all():
+        rank, cost = np.where(active[:, None], rank, 0), np.where(active[:, None], cost, 0.0)
     limit = np.full(num_slots, length, dtype=np.int64) if max_count is None else max_count
     return RevealAction(
-        rank=np.where(among, rank, 0),
-        cost=np.zeros((num_slots, length)) if cost is None else np.where(among, cost, 0.0),
+        rank=rank,
+        cost=cost,
         budget=np.where(active, budget, 0.0),
         include_crossing=active & include_crossing,
         min_count=np.ones(num_slots, dtype=np.int64),

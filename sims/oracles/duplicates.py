@@ -1,8 +1,9 @@
 """Groups of equal symbols: pairs of twins, or a list and its copy. The smallest example in which the order matters."""
 
 import numpy as np
+from numba import njit
 
-from sims.oracles.oracle import binary_probability, check_distribution, check_length, draw, one_hot_rows, plogp
+from sims.oracles.oracle import binary_probability, check_distribution, check_length, draw, plogp
 from workbench.errors import InputError
 from workbench.signals import BoolArray, FloatArray, IntArray
 
@@ -45,16 +46,10 @@ class Duplicates:
 
     def _group_tokens(self, tokens: IntArray) -> IntArray:
         """[rows, G] revealed symbol of each group, -1 where none is; the first member wins."""
-        known = np.full((tokens.shape[0], self.num_groups), -1, dtype=np.int64)
-        row, position = np.nonzero(tokens >= 0)
-        # Assignment in reverse order leaves the first revealed member in place.
-        known[row[::-1], self.group[position[::-1]]] = tokens[row[::-1], position[::-1]]
-        return known
+        return _group_tokens(tokens, self.group, self.num_groups)
 
     def marginals(self, tokens: IntArray) -> FloatArray:
-        known = self._group_tokens(tokens)[:, self.group]
-        out = np.broadcast_to(self.symbol_probability, (*tokens.shape, self.num_symbols)).copy()
-        return one_hot_rows(one_hot_rows(out, known), tokens)
+        return _marginals(tokens, self._group_tokens(tokens), self.group, self.symbol_probability)
 
     def log_probability(self, tokens: IntArray) -> FloatArray:
         known = self._group_tokens(tokens)
@@ -71,3 +66,29 @@ class Duplicates:
         return draw(rng, np.broadcast_to(self.symbol_probability, (rows, self.num_groups, self.num_symbols)))[
             :, self.group
         ]
+
+
+@njit(cache=True, nogil=True)
+def _group_tokens(tokens, group, num_groups):
+    known = np.full((tokens.shape[0], num_groups), -1, dtype=np.int64)
+    for row in range(tokens.shape[0]):
+        for i in range(tokens.shape[1]):
+            if tokens[row, i] >= 0 and known[row, group[i]] < 0:
+                known[row, group[i]] = tokens[row, i]
+    return known
+
+
+@njit(cache=True, nogil=True)
+def _marginals(tokens, known, group, symbol_probability):
+    rows, length = tokens.shape
+    n = symbol_probability.shape[0]
+    out = np.empty((rows, length, n))
+    for row in range(rows):
+        for i in range(length):
+            token = tokens[row, i] if tokens[row, i] >= 0 else known[row, group[i]]
+            for s in range(n):
+                if token < 0:
+                    out[row, i, s] = symbol_probability[s]
+                else:
+                    out[row, i, s] = 1.0 if s == token else 0.0
+    return out

@@ -99,11 +99,11 @@ class HiddenMarkov:
         return max(float(-plogp(weight / weight.sum()).sum()), 0.0) if weight.sum() > 0.0 else 0.0
 
     def marginals(self, tokens: IntArray) -> FloatArray:
-        posterior, _ = _posteriors(tokens, self.initial, self.transition, self.emission)
+        posterior, _ = forward_backward_rows(tokens, self.initial, self.transition, self.emission)
         return one_hot_rows(posterior @ self.emission, tokens)
 
     def log_probability(self, tokens: IntArray) -> FloatArray:
-        return _posteriors(tokens, self.initial, self.transition, self.emission)[1]
+        return forward_backward_rows(tokens, self.initial, self.transition, self.emission)[1]
 
     def batch_entropy(self, tokens: IntArray, batch: BoolArray) -> FloatArray:
         return np.array([self._enumerate(*row, self.initial) for row in zip(tokens, batch, strict=True)])
@@ -119,7 +119,8 @@ class HiddenMarkov:
 
 
 @njit(cache=True, nogil=True)
-def _posteriors(tokens, initial, transition, emission):
+def forward_backward_rows(tokens, initial, transition, emission):
+    """Posterior of the hidden states [rows, length, S] and ln p(revealed) [rows] for tokens [rows, length], -1 masked."""
     rows, length = tokens.shape
     num_states = initial.shape[0]
     posterior = np.empty((rows, length, num_states))

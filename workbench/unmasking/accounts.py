@@ -46,7 +46,7 @@ class Account:
     iterations: Estimate  # E_p[K]
     iterations_sampled: Estimate  # E_q[K]
     entropy_sampled_nats: Estimate  # H(q_order), averaged over orders
-    bound_kl_nats: Estimate  # E_p of sum over batches of sum H - max H, which no total correlation exceeds
+    bound_kl_nats: Estimate  # E_p, sum over batches of sum H - max H, which no total correlation exceeds
     entropy_spent_nats: Estimate  # E_p of the entropies spent, equal to H(X0) + KL
     paths_within_bound: float  # share of paths, true and sampled, with (K - 1) eta < entropies spent; NaN without eta
 
@@ -119,9 +119,12 @@ def account(
     *,
     repeats: int = 64,
     seed: int = 0,
+    sampled_path: bool = True,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Account:
     """Measure `policy` on `oracle` over `repeats` true and as many sampled paths, each with its own random orders.
+
+    Without `sampled_path` only the true paths are run; what belongs to the sampled ones is NaN.
 
     Raises:
         InputError: `repeats` below 1, or a policy that masks positions again (its sampler is no product along an order).
@@ -142,7 +145,7 @@ def account(
         request_id = np.arange(start, min(start + chunk, repeats))
         masked = np.full((request_id.size, oracle.length), -1)
         correlation = TotalCorrelation(oracle, request_id.size)
-        for path in ("p", "q"):
+        for path in ("p", "q") if sampled_path else ("p",):
             plant = UnmaskPlant(
                 predictor,
                 masked,
@@ -167,9 +170,10 @@ def account(
         joint_possible &= correlation.possible
         on_progress(int(request_id[-1]) + 1, repeats)
     values = {name: np.concatenate(pieces) for name, pieces in parts.items()}
-    within = float("nan")
+    within, nothing = float("nan"), Estimate(float("nan"), float("nan"))
     if eta is not None and np.isfinite(eta):
-        inside = [(values[f"iterations_{path}"] - 1.0) * eta <= values[f"spent_{path}"] + 1e-9 for path in "pq"]
+        paths = "pq" if sampled_path else "p"
+        inside = [(values[f"iterations_{path}"] - 1.0) * eta <= values[f"spent_{path}"] + 1e-9 for path in paths]
         within = float(np.concatenate(inside).mean())
     return Account(
         length=oracle.length,
@@ -180,8 +184,8 @@ def account(
         kl_nats=estimate(values["correlation_p"] if joint_possible else values["log_ratio_p"]),
         kl_method="joint entropies" if joint_possible else "log-ratios",
         iterations=estimate(values["iterations_p"]),
-        iterations_sampled=estimate(values["iterations_q"]),
-        entropy_sampled_nats=estimate(values["spent_q"]),
+        iterations_sampled=estimate(values["iterations_q"]) if sampled_path else nothing,
+        entropy_sampled_nats=estimate(values["spent_q"]) if sampled_path else nothing,
         bound_kl_nats=estimate(values["excess_p"]),
         entropy_spent_nats=estimate(values["spent_p"]),
         paths_within_bound=within,

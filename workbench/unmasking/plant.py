@@ -116,6 +116,8 @@ class UnmaskPlant:
         )
         self._due: DecisionPoint | None = None
         self._rows = np.arange(self.num_slots)
+        self._nothing = np.full(self.tokens.shape, np.nan)
+        self._nothing.flags.writeable = False
         self._marginals: Marginals | None = None
         self._before: FloatArray | None = None  # [rows, length, n] marginals of the previous pass
         self._drawn = {name: np.full(self.num_slots, np.nan) for name in MEASURED}
@@ -199,11 +201,12 @@ class UnmaskPlant:
 
     def _spread(self, values: FloatArray | None) -> FloatArray:
         """Values of the active rows in an array over all slots, NaN elsewhere."""
-        if values is not None and self._rows.size == self.num_slots:
+        if values is None:
+            return self._nothing
+        if self._rows.size == self.num_slots:
             return values
-        out = np.full(self.tokens.shape, np.nan)
-        if values is not None:
-            out[self._rows] = values
+        out = self._nothing.copy()
+        out[self._rows] = values
         return out
 
     def _ranks(self) -> IntArray:
