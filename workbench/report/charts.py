@@ -99,6 +99,7 @@ def time_charts(cells: Sequence[CellFigures], titles: Sequence[str]) -> list[Cha
                     label,
                     target=target,
                     step_marks=False,
+                    may_log=False,
                 )
             )
         rows.append(ChartRow(heading, tuple(charts)))

@@ -15,7 +15,7 @@ from workbench.metrics import BASELINE, RunFigures, arm_label
 from workbench.report.charts import SERIES, effect_charts, load_charts, shown_arms, time_charts
 from workbench.report.heat_map import heat_maps
 from workbench.report.numbers import THIN
-from workbench.report.tables import cell_title, full_table, headline_cell, side_by_side
+from workbench.report.tables import cell_title, counts_text, full_table, headline_cell, side_by_side
 from workbench.report.verdict import verdict_of
 
 WORDS = {"helps": "helps", "trade": "a trade", "hurts": "hurts", "nothing": "no change", "unknown": "unknown"}
@@ -51,10 +51,10 @@ def render(found: RunFigures, manifest: Mapping[str, Any], links: Mapping[str, s
         ],
         load_rows=load_charts(found),
         tables=side_by_side(shown),
-        shown=" and ".join(cell_title(cell) for cell in shown),
+        shown=[(cell_title(cell), counts_text(cell)) for cell in shown],
         time_rows=time_charts(shown, titles),
         effect_rows=effect_charts(shown, titles),
-        full_tables=[full_table(cell) for cell in found.cells],
+        full_tables=[full_table(cell) for cell in found.cells] if len(found.cells) > len(shown) else [],
         slo=found.cells[0].slo,
         target=next((c.target_entropy_nats for c in found.cells if c.target_entropy_nats is not None), None),
         has_baseline=any(BASELINE in cell.arms for cell in found.cells),
@@ -109,16 +109,18 @@ def _served(found: RunFigures) -> list[tuple[str, str]]:
         if cell.cell.plant == "live":
             what = f"{live.get('model', 'a model')} ({live.get('dtype', '?')}, {live.get('backend', '?')} operations)"
             source = (
-                f"prompts of {Path(str(workload['prompts'])).name}" if workload.get("prompts") else "built-in prompts"
+                f"prompts of {Path(str(workload['prompts'])).name}"
+                if workload.get("prompts")
+                else "the built-in prompts"
             )
         else:
             what = f"{hardware.get('model', 'a model')} on {hardware.get('num_gpus', 1)} {hardware.get('gpu', 'GPU')}"
             source = (
-                f"requests of {Path(str(workload['trace'])).name}"
+                f"of {Path(str(workload['trace'])).name}"
                 if workload.get("trace")
-                else f"generated requests ({workload.get('generator', 'no trace at hand')}), no trace at hand"
+                else f"generated ({workload.get('generator', '?')}): no trace was at hand"
             )
-        rows[cell.cell.plant] = f"{what}, {workload.get('num_requests', '?')} {source} a run"
+        rows[cell.cell.plant] = f"{what}; {workload.get('num_requests', '?')} requests a run, {source}"
     return [({"sim": "Simulated"}.get(plant, plant.capitalize()), text) for plant, text in rows.items()]
 
 

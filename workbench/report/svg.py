@@ -54,15 +54,15 @@ def log_ticks(low: float, high: float) -> list[float]:
 
 def line_chart(
     title: str, description: str, lines: Sequence[Line], x_label: str, y_label: str, *, target: float | None = None,
-    step_marks: bool = True, y_floor: float | None = 0.0, x_ticks: Sequence[float] | None = None,
+    step_marks: bool = True, may_log: bool = True, y_floor: float | None = 0.0, x_ticks: Sequence[float] | None = None,
 ) -> Markup:  # fmt: skip
-    """Lines over x. Log scale in y where the values span a factor above thirty. `target` draws a dashed rule."""
+    """Lines over x. Log scale in y where the values span a factor above thirty and `may_log`. `target` draws a dashed rule."""
     points = [p for line in lines for p in line.points if p.y is not None]
     if not points:
         return empty_chart(title, "nothing was measured")
     ys = [y for p in points for y in (p.y, p.low, p.high) if y is not None] + ([] if target is None else [target])
     centers = [p.y for p in points if p.y is not None]
-    log = min(centers) > 0.0 and max(centers) / min(centers) > 30.0
+    log = may_log and min(centers) > 0.0 and max(centers) / min(centers) > 30.0
     if log:
         low, high = min(centers) / 1.3, max(y for y in ys) * 1.15
         place_y = _scale(math.log10(low), math.log10(high), HEIGHT - BOTTOM, TOP)

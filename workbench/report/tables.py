@@ -99,14 +99,15 @@ def cell_title(cell: CellFigures) -> str:
 
 
 def side_by_side(cells: Sequence[CellFigures]) -> list[Table]:
-    """One table a theme, the cells' figures beside each other; a theme that no arm can fill is left out."""
+    """One table a theme, the cells' figures beside each other. What no arm has is left out, and the reason said."""
     tables = []
     for title, note, names in THEMES:
         metrics = [BY_NAME[name] for name in names]
         kept = [m for m in metrics if any(cell.value(code, m.name) is not None for cell in cells for code in cell.arms)]
-        if kept:
-            about = f"{note} {completed_text(cells)}" if kept[0].group in LATENCY_GROUPS else note
-            tables.append(_table(title, about, cells, kept))
+        about = f"{note} {completed_text(cells)}" if metrics[0].group in LATENCY_GROUPS else note
+        if why := _reasons(cells, metrics):
+            about = f"{about} {DASH} {'; '.join(why)}."
+        tables.append(_table(title, about, cells, kept))
     return tables
 
 
@@ -122,14 +123,26 @@ def completed_text(cells: Sequence[CellFigures]) -> str:
     return f"Completed: {', '.join(parts)}."
 
 
-def full_table(cell: CellFigures) -> Table:
-    counts = [arm.counts for arm in cell.arms.values()]
-    note = (
-        f"{counts[0]['arrived']} requests an arm over {len(next(iter(cell.arms.values())).seeds)} seed(s); completed "
-        f"{min(c['completed'] for c in counts)} to {max(c['completed'] for c in counts)}, refused "
-        f"{max(c['refused'] for c in counts)}, one-token answers outside TPOT {max(c['one_token'] for c in counts)}."
+def counts_text(cell: CellFigures) -> str:
+    """Requests behind a cell's figures: arrived, completed, refused, and those that TPOT leaves out."""
+    arms = list(cell.arms.values())
+
+    def spread(name: str) -> str:
+        low, high = min(arm.counts[name] for arm in arms), max(arm.counts[name] for arm in arms)
+        return str(low) if low == high else f"{low} to {high}"
+
+    seeds = len(arms[0].seeds)
+    return (
+        f"{spread('arrived')} requests an arm over {seeds} seed{'s' if seeds != 1 else ''}: completed "
+        f"{spread('completed')}, refused {spread('refused')}, one-token answers (no TPOT) {spread('one_token')}."
     )
-    return _table(cell_title(cell), note, [cell], [BY_NAME[name] for name in IN_FULL])
+
+
+def full_table(cell: CellFigures) -> Table:
+    metrics = [BY_NAME[name] for name in IN_FULL]
+    why = _reasons([cell], metrics)
+    note = f"{counts_text(cell)} {DASH} {'; '.join(why)}." if why else counts_text(cell)
+    return _table(cell_title(cell), note, [cell], metrics)
 
 
 def _table(title: str, note: str, cells: Sequence[CellFigures], metrics: Sequence[Metric]) -> Table:
@@ -144,17 +157,20 @@ def _table(title: str, note: str, cells: Sequence[CellFigures], metrics: Sequenc
             heads.append((metric.label, unit))
             columns.append([_table_cell(cell, code, metric, reference) for code in codes])
     rows = tuple((arm_label(code), tuple(column[k] for column in columns)) for k, code in enumerate(codes))
-    why = {
-        f"{metric.label}: {reason}"
-        for cell in cells
-        for metric in metrics
-        for arm in cell.arms.values()
-        if arm.figures[metric.name].value is None and (reason := arm.figures[metric.name].reason)
-    }
-    if why:
-        note = f"{note} {DASH} {'; '.join(sorted(why))}."
     first = tuple(k % len(metrics) == 0 for k in range(len(columns)))
     return Table(title, note, tuple((cell_title(c), len(metrics)) for c in cells), tuple(heads), rows, first)
+
+
+def _reasons(cells: Sequence[CellFigures], metrics: Sequence[Metric]) -> list[str]:
+    """Why figures are missing, a line for each reason."""
+    labels: dict[str, list[str]] = {}
+    for metric in metrics:
+        for cell in cells:
+            for arm in cell.arms.values():
+                figure = arm.figures[metric.name]
+                if figure.value is None and metric.label not in labels.setdefault(figure.reason or "undefined", []):
+                    labels[figure.reason or "undefined"].append(metric.label)
+    return [f"{', '.join(names)}: {reason}" for reason, names in labels.items()]
 
 
 def _table_cell(cell: CellFigures, code: str, metric: Metric, reference: float) -> TableCell:
