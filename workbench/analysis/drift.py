@@ -1,11 +1,11 @@
 """How far u = ln T can be from the token's own solution: the drift bound, token by token, and where it says anything.
 
     e_k = u_k - u*_k,   d_k = u*_{k+1} - u*_k,   |e_{k+1}| <= rho_k |e_k| + |d_k|,
-    rho_k = max(|1 - k_i V_lo|, |1 - k_i V_hi|) with V of token k in [V_lo, V_hi] on the clamp,
+    rho_k = max(|1 - k_i V_lo|, |1 - k_i V_hi|) with V of token k in [V_lo, V_hi] between u* - |e_k| and u* + |e_k|,
 
 u*_k the clamped solution of H(u) = H*. A token with V_lo near zero has rho_k near 1: it forgets nothing, and the bound
 only grows there. `covered_frac` is the share of tokens with V_lo at or above a floor; `uniform_bound`, the textbook
-sup|d|/(1 - rho), exists only when that share is 1. Certificate: `drift-bound`.
+sup|d|/(1 - rho), exists only when that share is 1. Certificate: `drift-bound`; V is read off a grid of u here.
 """
 
 from dataclasses import dataclass
@@ -18,11 +18,11 @@ from workbench.signals import FloatArray, entropy_and_varentropy
 
 @dataclass(frozen=True)
 class TokenRange:
-    """What the clamp allows for each token [K]: the solution and the extremes of V on a grid of u."""
+    """What the clamp allows for each token: `log_temperature_solution` [K], and V [K, G] on a grid of u [G]."""
 
     log_temperature_solution: FloatArray
-    varentropy_low_nats2: FloatArray
-    varentropy_high_nats2: FloatArray
+    grid: FloatArray
+    varentropy_nats2: FloatArray
 
 
 @dataclass(frozen=True)
@@ -35,38 +35,45 @@ class DriftBound:
     uniform_bound: float | None
 
 
-def token_ranges(
-    logits: FloatArray, target_nats: float, log_temperature_min: float, log_temperature_max: float, num_grid: int = 33
+def token_range(
+    entropy_nats: FloatArray, varentropy_nats2: FloatArray, grid: FloatArray, target_nats: float
 ) -> TokenRange:
-    """logits [K, n], one row a token. H rises with u, so the solution is found by bisection; V by a grid of `num_grid`."""
-    if not log_temperature_min < log_temperature_max:
-        raise InputError("the clamp needs log_temperature_min < log_temperature_max; give ln T_min and ln T_max")
-    z = np.atleast_2d(np.asarray(logits, dtype=np.float64))
-    grid = np.linspace(log_temperature_min, log_temperature_max, num_grid)
-    varentropy = np.stack([entropy_and_varentropy(z, float(np.exp(u)))[1] for u in grid])
-    low = np.full(z.shape[0], log_temperature_min)
-    high = np.full(z.shape[0], log_temperature_max)
-    for _ in range(50):
-        middle = 0.5 * (low + high)
-        below = entropy_and_varentropy(z, np.exp(middle))[0] < target_nats
-        low, high = np.where(below, middle, low), np.where(below, high, middle)
-    return TokenRange(0.5 * (low + high), varentropy.min(axis=0), varentropy.max(axis=0))
+    """From H and V [K, G] on a rising grid of u [G] whose ends are the clamp. H rises with u, so it can be inverted."""
+    if grid.size < 2 or np.any(np.diff(grid) <= 0.0):
+        raise InputError("the grid of ln T must rise from ln T_min to ln T_max, with two points at least")
+    solutions = np.array([np.interp(target_nats, row, grid) for row in entropy_nats])
+    return TokenRange(solutions, grid, varentropy_nats2)
+
+
+def ranges_of_logits(logits: FloatArray, target_nats: float, grid: FloatArray) -> TokenRange:
+    """logits [K, n], one row a token."""
+    found = [entropy_and_varentropy(np.atleast_2d(logits), float(np.exp(u))) for u in grid]
+    return token_range(
+        np.stack([h for h, _ in found], axis=1), np.stack([v for _, v in found], axis=1), grid, target_nats
+    )
 
 
 def drift_bound(
-    tokens: TokenRange, k_i: float, clamp_width: float, start_error: float | None = None, floor_nats2: float = 0.1
+    tokens: TokenRange, k_i: float, start_error: float | None = None, floor_nats2: float = 0.1
 ) -> DriftBound:
     """The recursion above. `start_error` defaults to the clamp's width: nothing known at the start."""
-    if k_i <= 0.0 or clamp_width <= 0.0:
-        raise InputError(f"k_i and clamp_width must be above 0, got {k_i:g} and {clamp_width:g}")
-    low, high = tokens.varentropy_low_nats2, tokens.varentropy_high_nats2
-    rho = np.maximum(np.abs(1.0 - k_i * low), np.abs(1.0 - k_i * high))
+    if k_i <= 0.0:
+        raise InputError(f"k_i must be above 0, got {k_i:g}")
+    width = float(tokens.grid[-1] - tokens.grid[0])
+    count = tokens.log_temperature_solution.size
     drift = np.abs(np.diff(tokens.log_temperature_solution, append=tokens.log_temperature_solution[-1:]))
-    bound = np.empty(rho.size + 1)
-    bound[0] = clamp_width if start_error is None else abs(start_error)
-    for k in range(rho.size):
-        bound[k + 1] = min(rho[k] * bound[k] + drift[k], clamp_width)
+    bound, rho, low = np.empty(count + 1), np.empty(count), np.empty(count)
+    bound[0] = width if start_error is None else min(abs(start_error), width)
+    for k in range(count):
+        center = tokens.log_temperature_solution[k]
+        # one grid point beyond each end of the interval, so that the interval lies inside what is read
+        first = max(np.searchsorted(tokens.grid, center - bound[k], side="right") - 1, 0)
+        last = min(np.searchsorted(tokens.grid, center + bound[k], side="left") + 1, tokens.grid.size)
+        between = tokens.varentropy_nats2[k, first:last]
+        low[k] = between.min()
+        rho[k] = max(abs(1.0 - k_i * low[k]), abs(1.0 - k_i * between.max()))
+        bound[k + 1] = min(rho[k] * bound[k] + drift[k], width)
     covered = low >= floor_nats2
     worst = float(rho.max(initial=0.0))
-    uniform = float(drift.max() / (1.0 - worst)) if covered.all() and worst < 1.0 and drift.size else None
-    return DriftBound(bound, rho, float(covered.mean()) if covered.size else 0.0, uniform)
+    uniform = float(drift.max() / (1.0 - worst)) if count and covered.all() and worst < 1.0 else None
+    return DriftBound(bound, rho, float(covered.mean()) if count else 0.0, uniform)

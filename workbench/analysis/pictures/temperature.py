@@ -1,0 +1,147 @@
+"""The temperature loop: plant gain, phase portrait and limit cycle, delay, saturation, drift, a live run over the bound."""
+
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+import polars as pl
+from matplotlib.figure import Figure
+
+from controllers.temperature.pi import PITemperature
+from controllers.temperature.positional import PositionalPI
+from workbench.analysis.drift import TokenRange, drift_bound, token_range
+from workbench.analysis.figures import BLUE, GREEN, GREY, ORANGE
+from workbench.analysis.logit_plant import Trajectory, made_up_text, run_law, weighted_statistics, widest_levels
+from workbench.signals import FloatArray, max_varentropy
+
+N = 49152  # SmolLM2's vocabulary
+CLAMP = (0.2, 2.0)
+
+
+def _panels(count: int, width: float = 4.1, height: float = 3.3) -> tuple[Figure, list]:
+    figure, axes = plt.subplots(1, count, figsize=(width * count, height), layout="constrained")
+    panels = list(np.atleast_1d(axes))
+    for panel in panels:
+        panel.spines[["top", "right"]].set_visible(False)
+    return figure, panels
+
+
+def plant_gain() -> Figure:
+    """H and V of the widest logits against ln T; the slope of the first is the second."""
+    levels, counts = widest_levels(N)
+    u = np.linspace(np.log(0.4), np.log(2.5), 300)
+    h, v = weighted_statistics(levels, counts, np.exp(u))
+    figure, (left, right) = _panels(2)
+    left.plot(u, h, color=BLUE)
+    left.set(xlabel="$u = \\ln T$", ylabel="H (nats)", title="entropy of the widest logits")
+    right.plot(u, v, color=ORANGE, lw=3, alpha=0.5, label="V, varentropy")
+    right.plot(u, np.gradient(h, u), color="k", lw=0.8, ls="--", label="dH/du, by differences")
+    right.axhline(max_varentropy(N), color=GREY, lw=0.8)
+    right.text(u[0], max_varentropy(N) - 2.2, f"$V_{{max}}$ = {max_varentropy(N):.2f}", color=GREY)
+    right.set(xlabel="$u = \\ln T$", ylabel="nats²", title="the plant gain")
+    right.legend(frameon=False)
+    return figure
+
+
+def phase_portrait(
+    loop_gains: tuple[float, ...] = (0.5, 1.9, 2.3), tokens: int = 60
+) -> tuple[Figure, list[Trajectory]]:
+    """u+ against u for the I law on the widest logits, and the path of the real controller, at k_i V_max = loop_gains."""
+    levels, counts = widest_levels(N)
+    target = float(weighted_statistics(levels, counts, 1.0)[0])
+    figure, panels = _panels(len(loop_gains), 3.6, 3.6)
+    runs = []
+    for panel, gain in zip(panels, loop_gains, strict=True):
+        law = PITemperature(
+            target_entropy_nats=target, vocab_size=N, k_i=gain / max_varentropy(N), unsafe=True,
+            temperature_start=1.06, temperature_min=0.5, temperature_max=2.0,
+        )  # fmt: skip
+        run = run_law(law, np.tile(levels, (tokens, 1)), counts)
+        runs.append(run)
+        path = np.log(run.temperature)
+        span = max(0.08, 1.25 * np.abs(path).max())
+        u = np.linspace(-span, span, 200)
+        entropy, _ = weighted_statistics(levels, counts, np.exp(u))
+        panel.plot(u, u, color=GREY, lw=0.8)
+        panel.plot(u, u + law.gain * (target - entropy), color=BLUE)
+        steps = np.repeat(path, 2)
+        panel.plot(steps[:-2], steps[1:-1], color=ORANGE, lw=0.7)
+        panel.set(xlabel="$u_k$", title=f"$k_i V_{{max}}$ = {gain:g}")
+    panels[0].set_ylabel("$u_{k+1}$")
+    return figure, runs
+
+
+def saturation(tokens: int = 500, release: int = 150) -> tuple[Figure, dict[str, int]]:
+    """An unreachable target, then a reachable one: with and without anti-windup. Tokens needed to come within 0.1 nats."""
+    levels, counts = made_up_text(1, N, seed=1)
+    rows = np.tile(levels, (tokens, 1))
+    reachable = float(weighted_statistics(levels[0], counts, 0.6)[0])
+    common = {
+        "target_entropy_nats": 20.0, "vocab_size": N, "target_steps": ((release, reachable),), "unsafe": True,
+        "k_i": 0.03, "temperature_min": CLAMP[0], "temperature_max": CLAMP[1],
+    }  # fmt: skip
+    laws = {
+        "velocity form (state is the applied u)": (PITemperature(**common), BLUE),
+        "positional, back-calculation": (PositionalPI(**common, tracking_gain=1.0), GREEN),
+        "positional, no anti-windup": (PositionalPI(**common, tracking_gain=0.0), ORANGE),
+    }
+    figure, (panel,) = _panels(1, 7.4, 3.3)
+    needed = {}
+    for name, (law, colour) in laws.items():
+        run = run_law(law, rows, counts)
+        panel.plot(run.temperature, color=colour, label=name, lw=1.4)
+        near = np.abs(run.entropy_nats[release:] - reachable) < 0.1
+        needed[name] = int(np.argmax(near)) if near.any() else tokens - release
+    panel.axvline(release, color=GREY, lw=0.8, ls=":")
+    panel.set(xlabel="token", ylabel="T", title=f"target 20 nats (ln n = {np.log(N):.2f}), then {reachable:.2f} nats")
+    panel.legend(frameon=False, fontsize=8)
+    return figure, needed
+
+
+def ranges_of(levels: FloatArray, counts: FloatArray, target_nats: float, num_grid: int = 513) -> TokenRange:
+    """Solutions and V on the clamp for level logits [K, L]."""
+    grid = np.linspace(*np.log(CLAMP), num_grid)
+    entropy, varentropy = weighted_statistics(levels[:, None, :], counts, np.exp(grid)[None, :])
+    return token_range(entropy, varentropy, grid, target_nats)
+
+
+def drift(target_nats: float = 3.5, floor_nats2: float = 0.25) -> tuple[Figure, dict[str, dict[str, float]]]:
+    """u against the token's own solution u*, and the bound, on a lively made-up text with a near-deterministic passage
+    (tokens 150 to 179) and on a calm one."""
+    lively, counts = made_up_text(240, N, seed=4)
+    lively[150:180, 0] += 60.0  # a quoted passage: nothing to control
+    calm, _ = made_up_text(240, N, seed=4, wander_nats=0.05)
+    k_i = 1.0 / max_varentropy(N)
+    figure, panels = _panels(3, 4.4, 3.3)
+    numbers = {}
+    for name, levels, panel in (("lively", lively, panels[1]), ("calm", calm, panels[2])):
+        found = ranges_of(levels, counts, target_nats)
+        law = PITemperature(
+            target_entropy_nats=target_nats, vocab_size=N, k_i=k_i, temperature_min=CLAMP[0], temperature_max=CLAMP[1],
+            temperature_start=float(np.exp(found.log_temperature_solution[0])),
+        )  # fmt: skip
+        run = run_law(law, levels, counts)
+        bound = drift_bound(found, k_i, 0.0, floor_nats2)
+        error = np.abs(np.log(run.temperature) - found.log_temperature_solution)
+        if name == "lively":
+            panels[0].plot(np.exp(found.log_temperature_solution), color=GREY, lw=1, label="the token's own solution")
+            panels[0].plot(run.temperature, color=BLUE, lw=1.4, label="PI law")
+            panels[0].set(xlabel="token", ylabel="T", title="a lively text")
+            panels[0].legend(frameon=False, fontsize=8)
+        panel.plot(error, color=BLUE, lw=1, label="$|u - u^*|$")
+        panel.plot(bound.bound[:-1], color=ORANGE, label="drift bound")
+        panel.set(xlabel="token", title=f"{name}: {bound.covered_frac:.0%} of tokens covered", ylim=(0, None))
+        panel.legend(frameon=False, fontsize=8, loc="center right")
+        numbers[name] = {
+            "mean_error": float(error.mean()),
+            "mean_bound": float(bound.bound.mean()),
+            "covered_frac": bound.covered_frac,
+            "violations": float((error > bound.bound[:-1] + 1e-4).sum()),
+        }
+    return figure, numbers
+
+
+def live_measurements(run_directory: Path) -> pl.DataFrame:
+    """Sampled tokens of one arm: request_id, token index, H, V, T applied."""
+    table = pl.read_parquet(run_directory / "sequences.parquet")
+    return table.filter(pl.col("point") == "measure")
