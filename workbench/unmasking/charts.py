@@ -10,8 +10,11 @@ from matplotlib.figure import Figure
 from workbench.signals import FloatArray, IntArray
 from workbench.unmasking.study import Chart
 
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#7f7f7f", "#8c564b", "#6a3d9a")
-MARKERS = "osD^vP*X<>"
+COLOURS = (
+    "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000",
+    "#7f7f7f", "#8c564b", "#6a3d9a", "#b15928", "#1b9e77", "#a6cee3",
+)  # fmt: skip
+MARKERS = "osD^vP*X<>dph"
 
 
 def _png(figure: Figure) -> bytes:
@@ -29,16 +32,21 @@ def _draw(axes: Any, chart: Chart, small: bool, styles: dict[str, int]) -> None:
             axes.plot(x, y, linestyle="--", linewidth=1.0, color="#555555", label=line.name)
             continue
         colour = COLOURS[index % len(COLOURS)]
-        marker = MARKERS[(index // len(COLOURS) + index) % len(MARKERS)]
+        marker = MARKERS[index % len(MARKERS)]
+        y = y if chart.floor is None else np.maximum(y, chart.floor)
         axes.plot(x, y, marker=marker, markersize=3 if small else 5, linewidth=1.2, color=colour, label=line.name)
         if line.half_width is not None:
             half = np.nan_to_num(np.asarray(line.half_width, float))
-            low = np.maximum(y - half, np.min(y[y > 0], initial=1e-12) * 1e-2) if chart.log_y else y - half
+            least = chart.floor if chart.floor is not None else np.min(y[y > 0], initial=np.inf) / 10.0
+            low = np.maximum(y - half, least) if chart.log_y else y - half
             axes.fill_between(x, low, y + half, color=colour, alpha=0.18, linewidth=0)
     if chart.log_x:
-        axes.set_xscale("log")
+        axes.set_xscale("log", base=2)
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}" if value >= 0.01 else f"{value:.1e}")
     if chart.log_y:
         axes.set_yscale("log")
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        axes.yaxis.set_minor_formatter(lambda value, _: "")
     axes.grid(alpha=0.3, linewidth=0.5, which="major")
     axes.set_title(chart.title, fontsize=9 if small else 11)
 

@@ -30,6 +30,7 @@ class Chart:
     series: Sequence[Series]
     log_x: bool = True
     log_y: bool = True
+    floor: float | None = None  # smaller values, zero among them, are drawn here
 
 
 @dataclass(frozen=True)

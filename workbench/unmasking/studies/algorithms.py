@@ -16,12 +16,12 @@ from workbench.unmasking.accounts import Account, Policy, account
 from workbench.unmasking.studies import Tell, command_of
 from workbench.unmasking.study import Chart, Series, Study, fitted_power
 
-LENGTHS = (128, 256, 512, 1024, 2048)
-ENTROPIES_NATS = (10.0, 20.0, 40.0)
+LENGTHS = (64, 128, 256, 512, 1024)
+ENTROPIES_NATS = (10.0, 40.0)
 EPS_NATS = 0.5
-ETAS = tuple(float(x) for x in np.geomspace(0.05, 4.0, 12))
-THRESHOLDS = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
-CAPS = (2, 4, 8, 16, 32, 64)
+ETAS = tuple(float(x) for x in np.geomspace(0.1, 3.0, 8))
+THRESHOLDS = (0.1, 0.2, 0.4, 0.8)
+CAPS = (4, 8, 16, 32, 64, 128)
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Best:
 
 
 def study(*, repeats: int | None, seed: int, tell: Tell) -> Study:
-    number = repeats or 12
+    number = repeats or 8
     found = Study(
         name="algorithms",
         title="Algorithm 2 against Algorithm 1",
@@ -43,7 +43,7 @@ def study(*, repeats: int | None, seed: int, tell: Tell) -> Study:
         ),
         command=command_of("algorithms", repeats, seed),
         columns=(
-            "H(X0)", "length", "Alg. 1 K", "KL", "eta", "Alg. 2 K", "KL ", "threshold, cap", "sqrt(H L/eps)", "H L/eps",
+            "H(X0)", "length", "Alg. 1 K", "KL", "eta", "Alg. 2 K", "its KL", "threshold, cap", "sqrt(H L/eps)", "H L/eps",
         ),
     )  # fmt: skip
     jobs = [(entropy, length) for entropy in ENTROPIES_NATS for length in LENGTHS]

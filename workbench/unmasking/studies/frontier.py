@@ -117,8 +117,8 @@ def _chart(name: str, points: list[Point]) -> Chart:
             Series(
                 policy,
                 [p.iterations.mean for p in mine],
-                [max(p.kl_nats.mean, floor) for p in mine],
+                [p.kl_nats.mean for p in mine],
                 [p.kl_nats.half_width for p in mine],
             )
         )
-    return Chart(name, name, "iterations E_p[K]", f"KL, nats (floor {floor:g})", lines)
+    return Chart(name, name, "iterations E_p[K]", f"KL, nats (floor {floor:g})", lines, floor=floor)

@@ -60,7 +60,7 @@ def study(*, repeats: int | None, seed: int, tell: Tell) -> Study:
     for name, fixed, length in jobs:
         oracle = FAMILIES[name](length, ENTROPY_NATS if fixed else RATE_NATS * length)
         # Runs grow long where the entropy does, and vary less: fewer of them give the same interval.
-        a = account(oracle, policy, repeats=number if fixed else max(2, number // 8), seed=seed, sampled_path=False)
+        a = account(oracle, policy, repeats=number if fixed else max(2, number // 4), seed=seed, sampled_path=False)
         uniform = None
         if fixed and length <= LONGEST_COSTLY:
             uniform = matched_uniform(oracle, a.kl_nats.mean, round(a.iterations.mean), seed)
