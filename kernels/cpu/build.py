@@ -4,6 +4,7 @@ The build runs in a scratch folder and is renamed into place when complete, so t
 later one could wait for or load.
 """
 
+import fcntl
 import hashlib
 import importlib.util
 import logging
@@ -70,8 +71,13 @@ def extension() -> ModuleType | None:
     library = folder / f"{MODULE}.so"
     try:
         if not library.exists():
-            log.info("building the CPU kernels, once, in %s", folder)
-            _build(folder)
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            # One builder at a time: the others wait and find it built. The lock ends with its process.
+            with (folder.parent / "build.lock").open("w") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                if not library.exists():
+                    log.info("building the CPU kernels, once, in %s", folder)
+                    _build(folder)
         spec = importlib.util.spec_from_file_location(MODULE, library)
         assert spec is not None
         assert spec.loader is not None
@@ -82,3 +88,8 @@ def extension() -> ModuleType | None:
         lines = str(problem).strip().splitlines() or [type(problem).__name__]
         log.warning("no C++ kernels (%s); the cpu backend uses torch instead: slower, same results", lines[0])
         return None
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    extension()
