@@ -77,3 +77,12 @@ def test_codes_and_labels_name_all_eight_arms() -> None:
     codes = {arm_code(dict(zip(names, on, strict=True))) for on in itertools.product((False, True), repeat=3)}
     assert codes == set(ARM_CODES)
     assert [arm_label(code) for code in ("-", "SP", "STP")] == ["none", "scheduler + pruning", "all three"]
+
+
+def test_a_latency_cannot_fall_by_more_than_all_of_it() -> None:
+    values = np.ones((8, 3))
+    values[1] = [0.1, 0.9, 0.2]  # scattered: the symmetric interval would reach below -100 %
+    found = changes(samples_of(values), "S")[0].relative
+    assert found.low == -1.0
+    assert found.high is not None
+    assert found.high > 0.0

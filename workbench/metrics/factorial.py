@@ -11,13 +11,14 @@ Source: Box, Hunter and Hunter, Statistics for Experimenters, ch. 5.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from workbench.metrics.arm import ARM_CODES, BASELINE, ArmSample
 from workbench.metrics.figure import Figure
 from workbench.metrics.interval import contrast_interval, relative_interval
+from workbench.metrics.table import METRICS
 from workbench.signals import FloatArray
 
 EFFECTS: tuple[str, ...] = ARM_CODES[1:]
@@ -49,7 +50,14 @@ def paired(samples: Mapping[str, ArmSample], codes: tuple[str, ...]) -> tuple[Fl
 def changes(samples: Mapping[str, ArmSample], code: str) -> list[Change]:
     """Arm `code` against the baseline arm, on the seeds both have: one `Change` a metric."""
     seed_values, batch_values = paired(samples, (BASELINE, code))
-    return _contrasts(seed_values, batch_values, np.array([-1.0, 1.0]))
+    found = _contrasts(seed_values, batch_values, np.array([-1.0, 1.0]))
+    return [
+        # What cannot be negative cannot fall by more than all of it.
+        replace(one, relative=replace(one.relative, low=max(one.relative.low, -1.0)))
+        if metric.least == 0.0 and one.relative.low is not None
+        else one
+        for metric, one in zip(METRICS, found, strict=True)
+    ]
 
 
 def effects(samples: Mapping[str, ArmSample]) -> dict[str, list[Change]]:

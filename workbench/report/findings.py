@@ -6,7 +6,8 @@
     unknown          no interval (too few requests or seeds), or undefined
 
 Outcomes decide whether a controller helps. Mechanisms (KV bytes read, |H - H*|, tau per second) say what it does, and
-count for nothing by themselves. A lower NLL is not counted as help: cooling alone lowers it. A higher one is a price.
+count for nothing by themselves. NLL follows the mean temperature whatever moves it, so for an arm with the temperature
+loop it is a mechanism; elsewhere a higher one is a price, and a lower one is not counted as help.
 """
 
 from collections.abc import Sequence
@@ -30,7 +31,11 @@ OUTCOMES: dict[str, str] = {
 }
 MECHANISMS: dict[str, dict[str, str]] = {
     "S": {"tau_per_busy_s": "entropic time per busy second", "preemptions_per_request": "preemptions"},
-    "T": {"entropy_error_nats": "the tracking error |H − H*|", "temperature_mean": "the mean temperature"},
+    "T": {
+        "entropy_error_nats": "the tracking error |H − H*|",
+        "temperature_mean": "the mean temperature",
+        "nll_nats": "NLL of the text",
+    },
     "P": {"kv_read_frac": "KV bytes read"},
 }
 MECHANISMS["STP"] = {"kv_read_frac": "KV bytes read", "entropy_error_nats": "the tracking error |H − H*|"}
@@ -48,6 +53,11 @@ class Finding:
     @property
     def size(self) -> float:
         return 0.0 if self.relative.value is None else abs(self.relative.value)
+
+
+def outcomes_of(code: str) -> list[str]:
+    """The outcomes an arm is judged by: without NLL where the temperature loop runs."""
+    return [metric for metric in OUTCOMES if metric != "nll_nats" or "T" not in code]
 
 
 def findings(cells: Sequence[CellFigures], code: str, metrics: Sequence[str]) -> list[Finding]:

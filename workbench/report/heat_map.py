@@ -1,8 +1,9 @@
 """The eight arms as heat maps: one per figure, arms down, cells across; change against the baseline with its interval.
 
-Blue is better, orange worse, grey where the interval covers zero (or there is none), an equals sign where every replicate
-is identical. A figure without a better side (a mechanism) is purple where it moved, whichever way; so is a lower NLL, which
-cooling gives for nothing. The baseline row shows the value itself.
+Blue is better, orange worse, grey where the interval covers zero (or there is none,
+or the change is below 0.1 %), an equals sign where every replicate
+is identical. A figure without a better side (a mechanism) is purple where it moved, whichever way; so is NLL where it
+falls or the temperature loop runs (it follows the mean temperature). The baseline row shows the value itself.
 """
 
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ SHOWN = (
     "ttft_mean_s", "ttft_p99_s", "tpot_mean_s", "e2e_mean_s", "e2e_p99_s", "goodput_frac",
     "output_tokens_per_s", "energy_per_token_j", "kv_read_frac", "entropy_error_nats", "nll_nats", "tau_per_busy_s",
 )  # fmt: skip
+NEGLIGIBLE = 0.001  # shown as no change, whatever its interval
 FULL_COLOUR = 0.3  # a change of thirty per cent has the full colour
 
 
@@ -92,13 +94,12 @@ def _cell(metric: Metric, cell: CellFigures, code: str) -> HeatCell:
     if relative.low is None or relative.high is None:
         return HeatCell(text, "?", "grey", 0.0, detail)
     interval = f"{_bare(relative.low)} {_bare(relative.high)}"
-    if relative.covers_zero:
+    if relative.covers_zero or abs(relative.value) < NEGLIGIBLE:
         return HeatCell(text, interval, "grey", 0.0, detail)
     good = (relative.value < 0.0) == (metric.better != "higher")
     strength = min(1.0, abs(relative.value) / FULL_COLOUR) ** 0.7
-    css = (
-        "moved" if metric.better == "neither" or (metric.name == "nll_nats" and good) else "better" if good else "worse"
-    )
+    mechanism = metric.better == "neither" or (metric.name == "nll_nats" and (good or "T" in code))
+    css = "moved" if mechanism else "better" if good else "worse"
     return HeatCell(text, interval, css, round(strength, 3), detail)
 
 

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from workbench.metrics import BASELINE, CONTROLLERS, CellFigures, RunFigures
-from workbench.report.findings import MECHANISMS, OUTCOMES, Finding, findings
+from workbench.report.findings import MECHANISMS, OUTCOMES, Finding, findings, outcomes_of
 from workbench.report.numbers import THIN, change_text, percent
 
 NAMES = {"S": "The scheduler", "T": "The temperature loop", "P": "Pruning", "STP": "All three together"}
+SHORT_QUEUE = 0.05  # share of busy time
 PLANTS = {"sim": "simulated", "live": "live"}
 
 
@@ -55,8 +56,8 @@ def _verdict(found: RunFigures, code: str) -> Verdict:
 
 
 def _on_plant(cells: Sequence[CellFigures], code: str, plant: str, name: str) -> PlantVerdict:
-    outcomes = findings(cells, code, list(OUTCOMES))
-    # A lower NLL is no gain (see above); a higher one is a price.
+    outcomes = findings(cells, code, outcomes_of(code))
+    # A lower NLL is no gain; a higher one is a price.
     better = [f for f in outcomes if f.state == "better" and f.metric != "nll_nats"]
     worse = [f for f in outcomes if f.state == "worse"]
     if better or worse:
@@ -124,7 +125,11 @@ def _moves(cells: Sequence[CellFigures], code: str, it: str) -> str:
         if values:
             low, high = percent(min(values)), percent(max(values))
             parts.append(f"{name} by {low if low == high else f'{low} to {high}'}")
-    return f" {it.capitalize()} {'moves' if it == 'it' else 'move'} {' and '.join(parts)}." if parts else ""
+    return f" {it.capitalize()} {'moves' if it == 'it' else 'move'} {_joined(parts)}." if parts else ""
+
+
+def _joined(parts: Sequence[str]) -> str:
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
 
 
 def _listed(hits: Sequence[Finding], outcomes: Sequence[Finding]) -> tuple[str, ...]:
@@ -154,6 +159,11 @@ def _reasons(cells: Sequence[CellFigures], outcomes: Sequence[Finding], code: st
     quiet = [cell for cell in cells if cell.value(BASELINE, "waiting_share") == 0.0]
     if code == "S" and quiet:
         lines.append(f"{_share(quiet, cells)} nothing ever queued: every order serves alike, arms tie by construction")
+    brief = [cell for cell in cells if 0.0 < (cell.value(BASELINE, "waiting_share") or 0.0) < SHORT_QUEUE]
+    if code == "S" and brief:
+        lines.append(
+            f"{_share(brief, cells)} requests waited in under {percent(SHORT_QUEUE, False)} of busy time: little to reorder"
+        )
     whole = [cell for cell in cells if (c := cell.change("P", "kv_read_frac")) is not None and c.identical]
     if code == "P" and whole:
         lines.append(f"{_share(whole, cells)} no block could be dropped: only sinks, recent blocks and mass to keep")
@@ -162,6 +172,10 @@ def _reasons(cells: Sequence[CellFigures], outcomes: Sequence[Finding], code: st
         lines.append(
             "latency is identical to the last digit: answers keep their lengths, and drawing at another temperature "
             "takes no longer"
+        )
+    if code == "T" and any(f.state in ("better", "worse") for f in findings(cells, code, ["nll_nats"])):
+        lines.append(
+            "NLL follows the mean temperature: compare with a constant T of that mean before calling it a price or a gain"
         )
     output = [f for f in outcomes if f.metric == "output_tokens_per_s"]
     light = [f for f in output if f.cell.cell.load_frac is not None and f.cell.cell.load_frac < 1.0]
@@ -189,7 +203,7 @@ def _remarks(found: RunFigures, codes: Sequence[str]) -> list[str]:
     judged = [
         f
         for code in codes
-        for f in findings(found.cells, code, list(OUTCOMES))
+        for f in findings(found.cells, code, outcomes_of(code))
         if f.state in ("better", "worse", "open")
     ]
     if judged:
