@@ -1,95 +1,149 @@
-"""From a scenario to a live plant: the model, the prompts, when they arrive, how much KV memory there is."""
+"""The live plant of a scenario: model, prompts and arrivals from its tables.
 
-from collections.abc import Sequence
+Prompts come from the scenario's file or the built-in set, taken in order and from the start again where more are asked
+for. They arrive at the times of the trace, at a Poisson rate, at their own times, or all at once.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
-from sims.arrivals import poisson_arrivals
+from sims.arrivals import KindMix, gamma_arrivals, poisson_arrivals, requests_from_trace
+from sims.models import ModelShape
+from sims.traces import read_trace
 from workbench.engine.plant import EnginePlant
 from workbench.errors import InputError
 from workbench.live.executor import CALIBRATION_TEMPERATURES
-from workbench.live.plant import LiveRequest, ample_blocks
-from workbench.live.prompts import builtin_prompts, load_prompts
+from workbench.live.plant import LivePlant, LiveRequest, ample_blocks
+from workbench.live.prompts import PromptSpec, builtin_prompts, load_prompts
 from workbench.live.session import LiveModel
 from workbench.protocols import DecisionPoint
-from workbench.scenario import Scenario
-from workbench.signals import FloatArray
+from workbench.scenario import Scenario, Workload
 
 DEFAULT_MAX_TOKENS = 128
 
 
-@lru_cache(maxsize=2)
-def load_once(path_or_name: str, dtype: str, backend: str) -> LiveModel:
-    """The model of earlier arms in this process again, instead of another copy."""
+@lru_cache(maxsize=1)
+def loaded_model(path_or_name: str, dtype: str, backend: str) -> LiveModel:
+    """Arms of one run share the model."""
     return LiveModel.load(path_or_name, dtype=dtype, backend=backend)
-
-
-def unpruned_nll_nats(model: LiveModel, prompts: Sequence[Sequence[int]], outputs: Sequence[list[int]]) -> FloatArray:
-    """Surprisal of each whole output at T = 1 with every KV block read [requests]: quality does not grade itself."""
-    return np.array(
-        [
-            float(model.score(prompt, output).surprisal_raw_nats.sum()) if output and min(output) >= 0 else np.nan
-            for prompt, output in zip(prompts, outputs, strict=True)
-        ]
-    )
 
 
 def build_plant(
     scenario: Scenario, seed: int, controlled: frozenset[DecisionPoint], window_steps: int | None
 ) -> EnginePlant:
-    """Prompts of the scenario in turn until `num_requests`; Poisson arrivals where a rate is given, else all at once."""
-    workload, live = scenario.workload, scenario.live
-    if workload.trace is not None:
-        raise InputError('workload.trace is for plant = "sim"; a live run takes workload.prompts')
-    model = load_once(live.model, live.dtype, live.backend)
-    specs = builtin_prompts() if workload.prompts is None else load_prompts(Path(workload.prompts))
-    cap = workload.max_tokens or DEFAULT_MAX_TOKENS
-    count = workload.num_requests
-    arrivals = np.zeros(count)
-    if workload.rate_per_s is not None:
-        arrivals = poisson_arrivals(count, workload.rate_per_s * workload.rate_multiplier, seed)
-    chosen = [specs[(workload.first_request + i) % len(specs)] for i in range(count)]
-    made_of = [model.request(spec, cap) for spec in chosen]
-    requests = [
-        LiveRequest(prompt=r.prompt, max_tokens=r.max_tokens, kind=r.kind, arrival_s=float(arrivals[i]), seed=r.seed)
-        for i, r in enumerate(made_of)
-    ]
-    config = scenario.engine_config(num_blocks=1)
-    ample = ample_blocks(requests, config.block_size, config.max_running, config.watermark_frac)
-    config = scenario.engine_config(num_blocks=max(2, ample))
+    """Raises `InputError`."""
+    live = scenario.live
+    model = loaded_model(live.model, live.dtype, live.backend)
+    requests, workload_note = live_requests(model, scenario.workload, seed)
+    settings = scenario.engine_config(1)
+    limit = min(settings.max_context_tokens, model.config.max_context_tokens)
+    fitted = [replace(r, max_tokens=max(1, min(r.max_tokens, limit - len(r.prompt.token_ids)))) for r in requests]
+    blocks = ample_blocks(fitted, settings.block_size, settings.max_running, settings.watermark_frac)
     made = model.plant(
-        requests,
-        config=config,
+        fitted,
+        config=scenario.engine_config(blocks),
         controlled=controlled,
         seed=seed,
         window_steps=window_steps,
-        calibration_temperatures=CALIBRATION_TEMPERATURES if window_steps != 0 else (),
-        measure_mass=DecisionPoint.KEEP in controlled or window_steps != 0,
+        measure_mass=DecisionPoint.KEEP in controlled,
+        calibration_temperatures=() if scenario.level == "summary" else CALIBRATION_TEMPERATURES,
     )
-    plant = made.plant
+    ops = model.decoder.ops
+    made.plant.request_columns = request_columns(model, made)
+    made.plant.notes = {
+        "workload": workload_note,
+        "hardware": "this machine",
+        "model_shape": model_shape(model, Path(live.model).name, live.dtype),
+        "backend": model.decoder.implementation,
+        "sampler": ops.sampler,
+        "calibration_temperatures": list(CALIBRATION_TEMPERATURES),
+        "prompt_warnings": sorted({w for request in requests for w in request.prompt.warnings}),
+    }
+    return made.plant
 
-    def request_columns() -> dict[str, Any]:
-        outputs = made.executor.outputs
-        decode = model.tokenizer.decode if model.tokenizer else (lambda ids: "")
-        quality = {}
-        if DecisionPoint.KEEP in controlled:
-            quality["nll_raw_nats"] = unpruned_nll_nats(model, [r.prompt.token_ids for r in made.requests], outputs)
+
+def live_requests(model: LiveModel, workload: Workload, seed: int) -> tuple[list[LiveRequest], str]:
+    """The requests of a scenario, and one line on where they come from."""
+    if workload.prompts is None:
+        specs, source = builtin_prompts(), "built-in prompts"
+    else:
+        specs, source = load_prompts(workload.prompts), workload.prompts.name
+    count = workload.num_requests
+    taken = [specs[(workload.first_request + i) % len(specs)] for i in range(count)]
+    arrival_s, how = _arrivals(workload, taken, seed)
+    cap = workload.max_tokens or DEFAULT_MAX_TOKENS
+    requests = []
+    for spec, time_s in zip(taken, arrival_s, strict=True):
+        capped = replace(spec, arrival_s=float(time_s), max_tokens=min(spec.max_tokens or cap, cap))
+        requests.append(model.request(capped, cap))
+    return requests, f"{count} requests from {len(specs)} {source}, {how}, at most {cap} tokens each"
+
+
+def _arrivals(workload: Workload, specs: Sequence[PromptSpec], seed: int) -> tuple[np.ndarray, str]:
+    count, rate = len(specs), workload.rate_per_s
+    if workload.trace is not None:
+        trace = read_trace(workload.trace, format=workload.trace_format)
+        spec = requests_from_trace(
+            trace, first=workload.first_request, count=count, rate_multiplier=workload.rate_multiplier,
+            rate_per_s=rate, kinds=KindMix(names=("any",), weights=(1.0,)), seed=seed,
+        )  # fmt: skip
+        if len(spec) < count:
+            raise InputError(f"{workload.trace} holds {len(spec)} requests from the first one asked for, not {count}")
+        return spec.arrival_s, f"arriving as in {workload.trace.name}"
+    if rate is not None:
+        rate *= workload.rate_multiplier
+        if workload.arrivals == "gamma":
+            return gamma_arrivals(count, rate, 2.0, seed), f"gamma arrivals at {rate:.3g} requests/s"
+        return poisson_arrivals(count, rate, seed), f"Poisson arrivals at {rate:.3g} requests/s"
+    own = np.array([spec.arrival_s for spec in specs]) / workload.rate_multiplier
+    return own, "arriving at their own times" if own.any() else "all at once"
+
+
+def request_columns(model: LiveModel, made: LivePlant) -> Callable[[], Mapping[str, Any]]:
+    """What the record says of each request beside the engine's own columns, asked for when the run has ended."""
+
+    def columns() -> dict[str, Any]:
+        executor, plant = made.executor, made.plant
+        answers = executor.outputs
+        tokenizer = model.tokenizer
+        # A pruned run judges its tokens by pruned logits: quality is what the whole model says of them.
+        nll = np.array(plant.telemetry.request_columns()["nll_raw_nats"], np.float64)
+        for i in np.flatnonzero(executor.lost_mass > 0.0):
+            if answers[i] and min(answers[i]) >= 0:
+                nll[i] = model.score(executor.prompts[i], answers[i]).surprisal_raw_nats.sum()
         return {
-            **quality,
-            "prompt": pa.array([request.prompt.text for request in made.requests]),
-            "text": pa.array([decode([t for t in ids if t >= 0]) for ids in outputs]),
-            "finish_reason": pa.array(made.executor.finish_reasons),
+            "finish_reason": [reason or "unfinished" for reason in executor.finish_reasons],
+            "prompt_text": [request.prompt.text for request in made.requests],
+            "output_text": [tokenizer.decode([t for t in a if t >= 0]) if tokenizer else "" for a in answers],
+            "nll_raw_nats": nll,
         }
 
-    plant.request_columns = request_columns
-    plant.notes = {
-        "workload": f"{count} requests from {'the built-in prompts' if workload.prompts is None else workload.prompts}",
-        "model": live.model,
-        "backend": live.backend,
-        "dtype": live.dtype,
-    }
-    return plant
+    return columns
+
+
+def model_shape(model: LiveModel, name: str, dtype: str) -> dict[str, Any]:
+    """The model as the simulator's table of shapes would hold it."""
+    config = model.config
+    windows = {w for w in config.windows if w is not None}
+    shape = ModelShape(
+        name="SmolLM2-135M" if name == "smollm2" else name,
+        num_layers=config.num_layers,
+        hidden=config.hidden_size,
+        num_heads=config.num_heads,
+        num_kv_heads=config.num_kv_heads,
+        head_size=config.head_dim,
+        intermediate=config.intermediate_size,
+        vocab=config.vocab_size,
+        max_context_tokens=config.max_context_tokens,
+        tied_embeddings=config.tied_embeddings,
+        qkv_bias=config.qkv_bias,
+        bytes_per_weight=4 if dtype == "fp32" else 2,
+        window_tokens=min(windows) if len(windows) == 1 and None not in config.windows else None,
+        source="the recorded model",
+    )
+    return asdict(shape)

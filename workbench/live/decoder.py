@@ -14,10 +14,16 @@ and the logits, in float32, are W_head rmsnorm(x) at the positions asked for. Fa
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
 
+from workbench.live.decoder_layout import Chunk as Chunk
+from workbench.live.decoder_layout import ForwardInput as ForwardInput
+from workbench.live.decoder_layout import ForwardOutput as ForwardOutput
+from workbench.live.decoder_layout import read_tokens
+from workbench.live.fused import fused_decoder, fused_forward
 from workbench.live.kv_cache import KVCache
 from workbench.live.rope import rotary_table
 from workbench.live.weights import DTYPES, Model
@@ -27,42 +33,10 @@ Linear = Callable[[torch.Tensor], torch.Tensor]
 KeepChooser = Callable[[int, torch.Tensor], torch.Tensor | None]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Chunk:
-    """A chunk of one sequence's prefill: tokens [first, last) of the batch, at positions `start` onwards."""
-
-    first: int
-    last: int
-    start: int
-    block_table: torch.Tensor  # [max_blocks] int32
-
-
-@dataclass(frozen=True, kw_only=True)
-class ForwardInput:
-    """T tokens; the first `num_decode` are one-token rows, the rest belong to `chunks`."""
-
-    token_ids: torch.Tensor  # [T] int64
-    positions: torch.Tensor  # [T] int64
-    slot_index: torch.Tensor  # [T] int64, physical block * block_size + offset
-    num_decode: int
-    block_table: torch.Tensor  # [num_decode, max_blocks] int32, no -1 in it (dropped blocks are masked by keep)
-    context_tokens: torch.Tensor  # [num_decode] int32, the new token included
-    chunks: tuple[Chunk, ...]
-    logit_rows: torch.Tensor | None  # [R] int64 tokens whose logits are wanted; None: every one, in order
-
-
-@dataclass(frozen=True, kw_only=True)
-class ForwardOutput:
-    logits: torch.Tensor  # [R, vocab] float32
-    mass: torch.Tensor | None  # [num_decode, max_blocks] float32, mean over layers and query heads
-    mass_by_head: torch.Tensor | None  # [layers, num_decode, kv_heads, max_blocks], mean over the group's query heads
-    dropped_mass: torch.Tensor | None  # [num_decode], mean over layers and query heads; None where nothing was masked
-    measuring_s: float  # time spent only to measure what pruning dropped
-    read_tokens: torch.Tensor | None  # [num_decode], KV tokens read, mean over layers and KV heads; None: all of them
-
-
 @dataclass(frozen=True)
 class Layer:
+    """One layer's weights, linears packed as the backend wants them."""
+
     input_norm: torch.Tensor
     qkv: Linear
     q_norm: torch.Tensor | None
@@ -80,58 +54,79 @@ def packed_linear(ops: Any, weight: torch.Tensor, bias: torch.Tensor | None) -> 
 
 
 class Decoder:
-    """Weights fused and packed once; `forward` is the whole model. Reusable for any cache of the same shape."""
+    """Weights fused and packed once; `forward` is the whole model. Reusable for any cache of the same shape.
+
+    `implementation` says what runs, for the record. Where the backend offers the whole step as one call it is used;
+    otherwise, and for what that call cannot do, the layers run op by op, packed when first needed.
+    """
 
     def __init__(self, model: Model, ops: Any, device: torch.device | str = "cpu", max_positions: int = 0) -> None:
-        self.config, self.ops, self.device = model.config, ops, torch.device(device)
+        self.model, self.config, self.ops, self.device = model, model.config, ops, torch.device(device)
         self.dtype = DTYPES[model.dtype]
-        config, tensors = model.config, model.tensors
+        config = model.config
         self.scale = config.head_dim**-0.5
         self.group_size = config.group_size
         self._sizes = [n * config.head_dim for n in (config.num_heads, config.num_kv_heads, config.num_kv_heads)]
         positions = max_positions or config.max_context_tokens
         self.cos, self.sin = (t.to(self.device) for t in rotary_table(config, positions))
+        self.embedding = self._tensor("model.embed_tokens.weight")
+        self.final_norm = self._tensor("model.norm.weight")
+        self._fused = fused_decoder(model, ops, self.cos, self.sin) if self.device.type == "cpu" else None
+        self.implementation = ops.implementation + (", one call a step" if self._fused is not None else "")
+        if self._fused is None:
+            _ = self.layers, self.head  # packed now, not in the first step
 
-        def tensor(name: str) -> torch.Tensor:
-            return tensors[name].to(self.device)
+    def _tensor(self, name: str) -> torch.Tensor:
+        return self.model.tensors[name].to(self.device)
 
-        def fused(prefix: str, names: tuple[str, ...]) -> Linear:
-            weight = torch.cat([tensor(f"{prefix}.{name}.weight") for name in names])
-            biases = [tensor(f"{prefix}.{name}.bias") for name in names if f"{prefix}.{name}.bias" in tensors]
-            return packed_linear(ops, weight, torch.cat(biases) if biases else None)
+    def _packed(self, prefix: str, names: tuple[str, ...]) -> Linear:
+        """The rows of several linears as one."""
+        tensors = self.model.tensors
+        weight = torch.cat([self._tensor(f"{prefix}.{name}.weight") for name in names])
+        biases = [self._tensor(f"{prefix}.{name}.bias") for name in names if f"{prefix}.{name}.bias" in tensors]
+        return packed_linear(self.ops, weight, torch.cat(biases) if biases else None)
 
-        self.embedding = tensor("model.embed_tokens.weight")
-        self.layers: list[Layer] = []
-        for index in range(config.num_layers):
+    @cached_property
+    def layers(self) -> list[Layer]:
+        layers = []
+        for index in range(self.config.num_layers):
             p = f"model.layers.{index}"
-            self.layers.append(
+            layers.append(
                 Layer(
-                    input_norm=tensor(f"{p}.input_layernorm.weight"),
-                    qkv=fused(f"{p}.self_attn", ("q_proj", "k_proj", "v_proj")),
-                    q_norm=tensor(f"{p}.self_attn.q_norm.weight") if config.qk_norm else None,
-                    k_norm=tensor(f"{p}.self_attn.k_norm.weight") if config.qk_norm else None,
-                    output=fused(f"{p}.self_attn", ("o_proj",)),
-                    post_norm=tensor(f"{p}.post_attention_layernorm.weight"),
-                    gate_up=fused(f"{p}.mlp", ("gate_proj", "up_proj")),
-                    down=fused(f"{p}.mlp", ("down_proj",)),
+                    input_norm=self._tensor(f"{p}.input_layernorm.weight"),
+                    qkv=self._packed(f"{p}.self_attn", ("q_proj", "k_proj", "v_proj")),
+                    q_norm=self._tensor(f"{p}.self_attn.q_norm.weight") if self.config.qk_norm else None,
+                    k_norm=self._tensor(f"{p}.self_attn.k_norm.weight") if self.config.qk_norm else None,
+                    output=self._packed(f"{p}.self_attn", ("o_proj",)),
+                    post_norm=self._tensor(f"{p}.post_attention_layernorm.weight"),
+                    gate_up=self._packed(f"{p}.mlp", ("gate_proj", "up_proj")),
+                    down=self._packed(f"{p}.mlp", ("down_proj",)),
                 )
             )
-        self.final_norm = tensor("model.norm.weight")
-        head = self.embedding if config.tied_embeddings else tensor("lm_head.weight")
-        self.head = packed_linear(ops, head, None)
+        return layers
+
+    @cached_property
+    def head(self) -> Linear:
+        tied = self.config.tied_embeddings
+        return packed_linear(self.ops, self.embedding if tied else self._tensor("lm_head.weight"), None)
 
     @torch.inference_mode()
     def forward(
         self,
         batch: ForwardInput,
         cache: KVCache,
-        keep: KeepChooser | None = None,
+        keep: torch.Tensor | KeepChooser | None = None,
         *,
         want_mass: bool = True,
         want_mass_by_head: bool = False,
         measure_dropped: bool = True,
     ) -> ForwardOutput:
-        """`keep` is asked at every layer; where it drops blocks, the dropped mass is measured by a dense pass beside."""
+        """keep: bool [num_decode, kv_heads, max_blocks] for every layer, or a function asked at each.
+
+        Where it drops blocks, the dropped mass is measured by reading them beside the step, if `measure_dropped`.
+        """
+        if self._fused is not None and not want_mass_by_head and not callable(keep):
+            return fused_forward(self._fused, batch, cache, keep, want_mass, measure_dropped)
         config, ops = self.config, self.ops
         heads, kv_heads, d = config.num_heads, config.num_kv_heads, config.head_dim
         num_tokens, num_decode = batch.token_ids.shape[0], batch.num_decode
@@ -155,7 +150,7 @@ class Decoder:
             window = config.windows[index]
             attended = torch.empty_like(q)
             if num_decode:
-                mask = keep(index, q[:num_decode]) if keep is not None else None
+                mask = keep(index, q[:num_decode]) if callable(keep) else keep
                 out, log_sum_exp, mass = ops.paged_attention(
                     q[:num_decode], keys, values, batch.block_table, batch.context_tokens,
                     scale=self.scale, keep=mask, window_tokens=window,
@@ -196,10 +191,8 @@ class _MassAccount:
 
     def __init__(self, num_kv_heads: int, batch: ForwardInput, block_size: int) -> None:
         self.kv_heads, self.num_layers = num_kv_heads, 0
-        width = batch.block_table.shape[1]
-        first = torch.arange(width, device=batch.block_table.device) * block_size
-        self.block_tokens = (batch.context_tokens[:, None] - first).clamp(0, block_size).float()
-        self.mass = torch.zeros_like(self.block_tokens)
+        self.context_tokens, self.block_size = batch.context_tokens, block_size
+        self.mass = torch.zeros(batch.block_table.shape, dtype=torch.float32, device=batch.block_table.device)
         self.by_head: list[torch.Tensor] = []
         self.dropped: torch.Tensor | None = None
         self.read: torch.Tensor | None = None
@@ -219,7 +212,7 @@ class _MassAccount:
         if by_head:
             self.by_head.append(mass.unflatten(1, (self.kv_heads, -1)).mean(dim=2))
         if mask is not None:
-            read = (mask * self.block_tokens[:, None, :]).sum(dim=2).mean(dim=1)
+            read = read_tokens(mask, self.context_tokens, self.block_size)
             self.read = read if self.read is None else self.read + read
         if dense is not None:
             dropped = (-torch.expm1(log_sum_exp - dense)).clamp_min(0.0).mean(dim=1)

@@ -15,7 +15,8 @@ import torch
 
 from kernels.laws import LogitStats
 from workbench.engine.executor import Batch, StepResult
-from workbench.live.decoder import Chunk, Decoder, ForwardInput, ForwardOutput, KeepChooser
+from workbench.live.decoder import Decoder
+from workbench.live.decoder_layout import Chunk, ForwardInput, ForwardOutput
 from workbench.live.keep_list import KeepList, choose_blocks
 from workbench.live.kv_cache import KVCache
 from workbench.live.step_time import StepTime
@@ -70,7 +71,9 @@ class LiveExecutor:
         self.calibration_temperatures = tuple(calibration_temperatures)
         self.mass_by_head, self.measure_mass, self.measure_dropped = mass_by_head, measure_mass, measure_dropped
         self.forced, self.on_token, self.on_logits = forced, on_token, on_logits
+        self.vocab_size = decoder.config.vocab_size
         self.outputs: list[list[int]] = [[] for _ in prompts]
+        self.lost_mass = np.zeros(len(prompts))  # summed attention mass that pruning left unread, by request
         self.finish_reasons: list[str | None] = [None] * len(prompts)
         self._tokens = np.zeros((0, 0), np.int64)  # [slot, position] known tokens
         self._evicted_score = np.zeros(0)
@@ -102,7 +105,7 @@ class LiveExecutor:
         output = self.decoder.forward(
             forward,
             self.cache,
-            None if kept is None else self._same_in_every_head(kept),
+            None if kept is None else self._in_every_head(kept),
             want_mass=self.measure_mass,
             want_mass_by_head=self.mass_by_head,
             measure_dropped=self.measure_dropped,
@@ -163,10 +166,9 @@ class LiveExecutor:
             return KeepList(keep=held, evict=np.zeros_like(held), evicted_score=np.zeros(decode.size))
         return choose_blocks(action, slot, num_blocks, held, self._evicted_score[slot], self.decoder.ops)
 
-    def _same_in_every_head(self, kept: KeepList) -> KeepChooser:
+    def _in_every_head(self, kept: KeepList) -> torch.Tensor:
         mask = torch.from_numpy(kept.keep).to(self.decoder.device)
-        per_head = mask[:, None, :].expand(-1, self.decoder.config.num_kv_heads, -1).contiguous()
-        return lambda _layer, _q: per_head
+        return mask[:, None, :].expand(-1, self.decoder.config.num_kv_heads, -1).contiguous()
 
     def _forward_input(self, batch: Batch, order: IntArray, decode: IntArray, table: np.ndarray) -> ForwardInput:
         """Tokens in the order of `order`: one for each decode row, then the chunks."""
@@ -288,6 +290,10 @@ class LiveExecutor:
             measured = output.dropped_mass
             dropped[decode] = np.nan if measured is None else measured.numpy(force=True)
             dropped[decode[self._evicted_score[batch.slot[decode]] > 0.0]] = np.nan
+            lost = np.where(
+                (kept.keep.sum(axis=1) < batch.num_blocks[decode]), np.nan_to_num(dropped[decode], nan=1.0), 0.0
+            )
+            np.add.at(self.lost_mass, batch.request_id[decode], lost)
         if output.mass is None or not self.measure_mass:
             return None, dropped
         mass = output.mass.numpy(force=True).astype(np.float64)
