@@ -1,9 +1,9 @@
 """The eight arms as heat maps: one per figure, arms down, cells across; change against the baseline with its interval.
 
-Blue is better, orange worse, grey where the interval covers zero (or there is none,
-or the change is below 0.1 %), an equals sign where every replicate
-is identical. A figure without a better side (a mechanism) is purple where it moved, whichever way; so is NLL where it
-falls or the temperature loop runs (it follows the mean temperature). The baseline row shows the value itself.
+Blue is better, orange worse, grey where the interval covers zero (or there is none, or the change is below 0.1 %), an
+equals sign where every replicate is identical. A figure without a better side (a mechanism) is purple where it moved,
+whichever way; so is NLL where it falls or the temperature loop runs (it follows the mean temperature). The baseline row
+shows the value itself.
 """
 
 from collections.abc import Sequence
