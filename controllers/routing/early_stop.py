@@ -11,7 +11,7 @@ Source: EAT (arXiv 2509.26522). Deviates: a model without such a marker is asked
     stop when |b_n| < `slope_nats` for `patience` checks in a row: the entropy has stopped falling (or rising)
 Source: ours.
 
-Wrap either around a router with `Thinking` in `workbench/routing/early_stopping.py`, which replays recorded thoughts.
+`workbench/routing/early_stopping.py` runs either on recorded thoughts.
 """
 
 from dataclasses import dataclass, replace

@@ -99,6 +99,7 @@ def answer_chunk(
                 "output_tokens": len(reply.token_ids),
                 "finish_reason": reply.finish_reason,
                 "text": reply.text,
+                "token_ids": list(reply.token_ids),
                 "entropy_raw_nats": reply.entropy_raw_nats.tolist(),
                 "surprisal_raw_nats": reply.surprisal_raw_nats.tolist(),
                 "extracted": extraction.answer,

@@ -7,7 +7,7 @@ placeholder ("A/B/C/D", "true or false", "<number>", "[letter]") is no answer; a
     number   "$1,640.50" is 1640.5; "31.00" is 31; "-3" keeps its sign, "10-3" has none; "a/b" is the quotient and
              "2 1/2" is 2.5; without a conclusion the last number counts; "####" counts where it stands first
     choice   a letter in conclusion form, alone, or opening the reply ("B", "(B)", "B. because"); else the one option whose
-             text appears; two options named without a conclusion are no answer
+             text appears; two options named without a conclusion are no answer, nor is a list of the options
     label    the word, with yes = true and no = false; "not true" is false; "no" counts only where it stands alone
              ("No, ..."), not as in "no evidence"; two different words without a conclusion are no answer
 Source: ours.
@@ -123,6 +123,9 @@ def _choice(body: str, question: Question) -> Extraction:
     letters = "".join(question.labels)
     several = re.compile(rf"\(?\b[{letters}]\)?(?:\s*(?:/|\||,|,?\s*or)\s*\(?[{letters}]\b\)?)+")
     body = several.sub(" ", body)
+    listed = re.compile(rf"^\s*\(?([{letters}])[).:]\s.*$", re.MULTILINE)
+    if len(set(listed.findall(body))) > 1:
+        body = listed.sub(" ", body)  # the options repeated, which is no answer
     after = re.compile(
         rf"(?:option|choice|letter)?\s*[\"'(\[]?(?P<letter>[{letters}])(?P<next>[^\w]|$)(?P<rest>.{{0,12}})", re.DOTALL
     )

@@ -30,6 +30,7 @@ SCHEMA = {
     "output_tokens": pl.Int64,  # the end token included
     "finish_reason": pl.String,
     "text": pl.String,
+    "token_ids": pl.List(pl.Int64),
     "entropy_raw_nats": pl.List(pl.Float64),  # per output token
     "surprisal_raw_nats": pl.List(pl.Float64),
     "extracted": pl.String,  # null: no answer
