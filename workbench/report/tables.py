@@ -27,7 +27,7 @@ THEMES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     (
         "Throughput and goodput",
         "Offered: arrivals a second. The rest is of completed requests, over first arrival to end; a refusal misses the SLO.",
-        ("offered_per_s", "requests_per_s", "output_tokens_per_s", "goodput_frac", "completed_frac"),
+        ("offered_per_s", "requests_per_s", "output_tokens_per_s", "goodput_per_s", "goodput_frac", "completed_frac"),
     ),
     (
         "Queue and memory",
