@@ -57,7 +57,7 @@ class TextModel(Protocol):
     def generate(
         self, prompts: Sequence[Sequence[int]], max_tokens: int, temperature: float, seeds: Sequence[int]
     ) -> list[Reply]:
-        """Replies in order. A reply depends on its prompt and seed, not on the batch (up to rounding)."""
+        """Replies in order. A reply depends on its prompt, its seed and its place, not on its neighbours (up to rounding)."""
         ...
 
     def score(self, text_ids: Sequence[int], branches: Sequence[Branch]) -> list[BranchScore]: ...
