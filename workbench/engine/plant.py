@@ -180,9 +180,14 @@ class EnginePlant:
                 yield DecisionPoint.KEEP
             result = self.executor.execute(self._batch, self._sampling, self._keep)
             self.clock.advance(result.elapsed_s)
+            yield from self._after_forward()
             self._finish_step(result, start_s, num_preempted)
             self.step_index += 1
             self.on_step()
+
+    def _after_forward(self) -> Iterator[DecisionPoint]:
+        """Decisions between a forward pass and the end of its step; `engine/diffusion.py` reveals positions here."""
+        yield from ()
 
     def _admit_arrivals(self) -> None:
         requests, config = self.requests, self.config
@@ -303,14 +308,17 @@ class EnginePlant:
         first = owner[np.isnan(ledger.first_token_s[owner])]
         ledger.first_token_s[first] = now_s
         for row in rows[result.ended[rows] | (self.generated[drew] >= batch.output_tokens[rows])]:
-            done = int(slot[row])
-            r = int(batch.request_id[row])
-            ledger.status[r], ledger.finished_s[r] = RequestStatus.COMPLETED, now_s
-            release(self.pool, done)
-            self.request_id[done], self.occupied[done] = -1, False
-            self.samples[done] = self.decodes[done] = self.served[done] = False
-            self._free_slots.append(done)
-            self.executor.release(r, done)
+            self._complete(int(slot[row]), now_s)
+
+    def _complete(self, slot: int, now_s: float) -> None:
+        """The request in `slot` has all its tokens: it leaves, and its slot and blocks are free."""
+        r = int(self.request_id[slot])
+        self.ledger.status[r], self.ledger.finished_s[r] = RequestStatus.COMPLETED, now_s
+        release(self.pool, slot)
+        self.request_id[slot], self.occupied[slot] = -1, False
+        self.samples[slot] = self.decodes[slot] = self.served[slot] = False
+        self._free_slots.append(slot)
+        self.executor.release(r, slot)
 
     # Observations
 
