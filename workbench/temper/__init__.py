@@ -1,0 +1,1 @@
+"""Temperature laws compared on the real model: `laws` -> `study` -> `measures` -> `verdict` -> `page`."""
