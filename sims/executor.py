@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from sims.entropy_process import EntropyProcess, ProcessState, draw_tokens, new_draws, new_state
+from sims.entropy_process import EntropyProcess, LawTable, ProcessState, draw_tokens, new_draws, new_state
 from sims.mass_process import (
     MassProcess,
     MassState,
@@ -67,6 +67,24 @@ class SimExecutor:
         self._masses: MassState = masses
         self._temperature = np.full(num_slots, self._default_temperature)
         self._off = np.full(num_slots, np.nan)
+
+    # What compiled runs read (`sims.leap`)
+
+    def make_room(self, num_slots: int) -> None:
+        if num_slots > self._tokens.x.shape[0]:
+            self._grow(num_slots, self._masses.mass.shape[1])
+
+    @property
+    def law(self) -> LawTable:
+        return self._law
+
+    @property
+    def token_state(self) -> ProcessState:
+        return self._tokens
+
+    @property
+    def slot_temperature(self) -> FloatArray:
+        return self._temperature
 
     # The Executor protocol
 

@@ -20,6 +20,7 @@ from sims.arrivals import (
 from sims.calibration import Calibration, builtin_calibration, read_calibration
 from sims.executor import SimExecutor
 from sims.gpus import gpu_named
+from sims.leap import can_leap, leap_through
 from sims.models import ModelShape, model_named
 from sims.roofline import roofline_step_cost
 from sims.step_cost import StepCost
@@ -42,7 +43,7 @@ class SimClock:
 
     @property
     def now_s(self) -> float:
-        return self.env.now
+        return float(self.env.now)
 
     def advance(self, elapsed_s: float) -> None:
         self.env.run(until=self.env.timeout(elapsed_s))
@@ -108,6 +109,8 @@ def build_plant(
         mass=calibration.mass if DecisionPoint.KEEP in controlled else None,
     )  # fmt: skip
     plant = EnginePlant(requests, executor, SimClock(), settings, controlled, window_steps)
+    if can_leap(plant):
+        plant.leap = leap_through
     plant.notes = {
         **notes, "hardware": hardware, "step_cost": cost.source, "step_cost_max_tokens": cost.max_tokens,
         "entropy_process": calibration.process.source, "mass_process": calibration.mass.source,

@@ -147,22 +147,40 @@ def attention_s(rates: StepRates, start: int, tokens: int, kv_read: float) -> tu
 def step_totals(
     rates: StepRates, start: IntArray, num_tokens: IntArray, samples: np.ndarray, kv_read_tokens: FloatArray
 ) -> tuple[float, float, float, float, float]:
-    """(elapsed_s, energy_j, flops, kv_bytes_read, kv_bytes_dense). `kv_read_tokens` [rows]: negative means all."""
-    tokens, drawn, attention, pairs, read, dense = 0, 0, 0.0, 0.0, 0.0, 0.0
+    """(elapsed_s, energy_j, flops, kv_bytes_read, kv_bytes_dense). `kv_read_tokens` [rows]: negative means all.
+
+    KV tokens of decode rows are summed before they are multiplied, so that a leap over many steps, which adds whole
+    numbers to that sum, gets the same bits.
+    """
+    tokens, drawn = 0, 0
+    decode_read, chunks_s, pairs, read, dense = 0.0, 0.0, 0.0, 0.0, 0.0
     for i in range(start.shape[0]):
         tokens += num_tokens[i]
         drawn += samples[i]
         seconds, row_pairs, row_dense = attention_s(rates, start[i], num_tokens[i], kv_read_tokens[i])
-        attention += seconds
+        row_read = row_dense if kv_read_tokens[i] < 0.0 else min(kv_read_tokens[i], row_dense)
+        if num_tokens[i] == 1:
+            decode_read += row_read
+        else:
+            chunks_s += seconds
         pairs += row_pairs
         dense += row_dense
-        read += row_dense if kv_read_tokens[i] < 0.0 else min(kv_read_tokens[i], row_dense)
+        read += row_read
+    return totals_of(rates, tokens, drawn, decode_read, chunks_s, pairs, read, dense)
+
+
+@njit(cache=True, inline="always")
+def totals_of(
+    rates: StepRates, tokens: int, drawn: int, decode_read: float, chunks_s: float, pairs: float, read: float,
+    dense: float,
+) -> tuple[float, float, float, float, float]:  # fmt: skip
+    """`step_totals` from the sums over rows."""
     elapsed = (
         rates.host_s
         + drawn * rates.row_s
         + looked_up(rates.dense_s, tokens)
         + looked_up(rates.output_s, drawn)
-        + attention
+        + (decode_read * rates.kv_s_per_token + chunks_s)
     )
     flops = (
         tokens * rates.dense_flop_per_token

@@ -107,6 +107,7 @@ class EnginePlant:
         self.step_index = 0
         self.on_step: Callable[[], None] = lambda: None  # a progress bar
         self.request_columns: Callable[[], Mapping[str, Any]] = dict  # what else the record says of each request
+        self.leap: Callable[[EnginePlant], None] | None = None  # runs an uncontrolled plant to its end in compiled code
         self.notes: dict[str, Any] = {}  # what else the manifest says: where requests and costs come from
         self._batch: Batch
         self._steps = self._run()
@@ -120,6 +121,10 @@ class EnginePlant:
     # The plant side of the loop
 
     def advance(self) -> DecisionPoint | None:
+        if self.leap is not None:
+            leap, self.leap = self.leap, None
+            leap(self)
+            return None
         return next(self._steps, None)
 
     def observe(self, point: DecisionPoint) -> Observation:
@@ -152,6 +157,13 @@ class EnginePlant:
         elif point is DecisionPoint.KEEP:
             self._keep = action
         return action
+
+    def leaped_to(self, step_index: int, next_arrival: int, backlog: np.ndarray, occupied: np.ndarray) -> None:
+        """Compiled code has changed the arrays of slots, blocks and ledger; these are the counters that go with them."""
+        self.step_index, self._next_arrival = step_index, next_arrival
+        self._backlog = backlog.tolist()
+        self.occupied[:] = False
+        self.occupied[occupied] = True
 
     # One engine step after another
 

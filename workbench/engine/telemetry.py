@@ -26,7 +26,7 @@ TOKEN_COLUMNS = (
 
 
 @njit(cache=True)
-def _accumulate(
+def accumulate(
     request_id: IntArray, samples: np.ndarray, h_raw: FloatArray, h: FloatArray, nll: FloatArray, dropped: FloatArray,
     target: float, last: FloatArray, first: FloatArray, tau: FloatArray, variation: FloatArray, nll_sum: FloatArray,
     nll_count: IntArray, h_sum: FloatArray, h_error: FloatArray, h_count: IntArray, drop_sum: FloatArray,
@@ -72,9 +72,7 @@ class Telemetry:
 
     def __post_init__(self) -> None:
         n = self.num_requests
-        self._steps = {
-            name: np.zeros(1024, np.int64 if name in INTEGER_STEP_COLUMNS else np.float64) for name in STEP_COLUMNS
-        }
+        self._rows = np.zeros((1024, len(STEP_COLUMNS)))  # whole numbers below 2^53 are exact in float64
         floats = ("last", "first", "tau", "variation", "nll_sum", "h_sum", "h_error", "drop_sum")
         self._sums: dict[str, np.ndarray] = {
             name: np.full(n, np.nan) if name in ("last", "first") else np.zeros(n) for name in floats
@@ -87,29 +85,21 @@ class Telemetry:
         num_backlog: int, num_preempted: int, blocks_used: int, blocks_free: int,
     ) -> None:  # fmt: skip
         """Record one executed batch."""
-        sums, counts = self._sums, self._counts
         target = np.nan if self.entropy_target_nats is None else self.entropy_target_nats
-        raw_sum, tempered_sum, measured = _accumulate(
+        raw_sum, tempered_sum, measured = accumulate(
             batch.request_id, batch.samples, result.entropy_raw_nats, result.entropy_nats, result.surprisal_raw_nats,
-            result.dropped_mass, target, sums["last"], sums["first"], sums["tau"], sums["variation"],
-            sums["nll_sum"], counts["nll_count"], sums["h_sum"], sums["h_error"], counts["h_count"],
-            sums["drop_sum"], counts["drop_count"],
+            result.dropped_mass, target, *self.request_sums(),
         )  # fmt: skip
         sampled = int(np.count_nonzero(batch.samples))
         applied = result.temperature_applied[batch.samples]
         row = self.num_steps
-        if row == self._steps["step"].shape[0]:
-            self._steps = {
-                name: np.concatenate([column, np.zeros_like(column)]) for name, column in self._steps.items()
-            }
-        values = (
+        self._make_room(1)
+        self._rows[row] = (
             batch.step, start_s, elapsed_s, result.energy_j, result.flops, result.kv_bytes_read, result.kv_bytes_dense,
             num_running, num_waiting, num_backlog, int(batch.num_tokens.sum()), int(np.count_nonzero(batch.samples & (batch.num_tokens == 1))),
             sampled, num_preempted, blocks_used, blocks_free, raw_sum / measured if measured else np.nan,
             tempered_sum / measured if measured else np.nan, applied.sum() / sampled if sampled else np.nan,
         )  # fmt: skip
-        for name, value in zip(STEP_COLUMNS, values, strict=True):
-            self._steps[name][row] = value
         self.num_steps = row + 1
         if sampled and (self.window_steps is None or row < self.window_steps):
             rows = np.flatnonzero(batch.samples)
@@ -127,8 +117,33 @@ class Telemetry:
                 }
             )
 
+    def append_steps(self, rows: FloatArray) -> None:
+        """[steps, columns] of `STEP_COLUMNS`: steps that compiled code has taken."""
+        self._make_room(rows.shape[0])
+        self._rows[self.num_steps : self.num_steps + rows.shape[0]] = rows
+        self.num_steps += rows.shape[0]
+
+    def _make_room(self, more: int) -> None:
+        capacity = self._rows.shape[0]
+        if self.num_steps + more > capacity:
+            larger = np.zeros((max(2 * capacity, self.num_steps + more), self._rows.shape[1]))
+            larger[: self.num_steps] = self._rows[: self.num_steps]
+            self._rows = larger
+
+    def request_sums(self) -> tuple[np.ndarray, ...]:
+        """The per-request sums, in the order `accumulate` takes them."""
+        s, c = self._sums, self._counts
+        return (
+            s["last"], s["first"], s["tau"], s["variation"], s["nll_sum"], c["nll_count"], s["h_sum"], s["h_error"],
+            c["h_count"], s["drop_sum"], c["drop_count"],
+        )  # fmt: skip
+
     def step_table(self) -> dict[str, np.ndarray]:
-        return {name: column[: self.num_steps] for name, column in self._steps.items()}
+        rows = self._rows[: self.num_steps]
+        return {
+            name: rows[:, i].astype(np.int64) if name in INTEGER_STEP_COLUMNS else rows[:, i].copy()
+            for i, name in enumerate(STEP_COLUMNS)
+        }
 
     def request_columns(self) -> dict[str, np.ndarray]:
         """Per request [num_requests]: entropic time and quality. NaN where nothing was measured."""
