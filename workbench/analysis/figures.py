@@ -3,9 +3,6 @@ the largest varentropy, the two-cycle. Each function draws from the same code th
 
 from fractions import Fraction
 
-import matplotlib
-
-matplotlib.use("Agg", force=False)
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes

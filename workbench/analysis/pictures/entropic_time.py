@@ -77,7 +77,7 @@ LAWS = {
 }
 
 
-def simulated_ledger(directory: Path, num_requests: int = 60) -> pl.DataFrame:
+def simulated_ledger(directory: Path, num_requests: int = 40) -> pl.DataFrame:
     """Per law: mean tau, net drop, TV per token of simulated texts (raw entropy), and NLL per token at T = 1."""
     rows = []
     for index, (name, law) in enumerate(LAWS.items()):
@@ -86,7 +86,7 @@ def simulated_ledger(directory: Path, num_requests: int = 60) -> pl.DataFrame:
                 "name": "tau",
                 "plant": "sim",
                 "level": "summary",
-                "workload": {"num_requests": num_requests, "max_tokens": 128},
+                "workload": {"num_requests": num_requests, "max_tokens": 96},
                 "controllers": {"temperature": law},
             }
         )

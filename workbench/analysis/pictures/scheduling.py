@@ -53,7 +53,7 @@ def worst_waits() -> pl.DataFrame:
     return pl.DataFrame(rows, schema=["ready N", "served B", "P/alpha", "worst wait", "bound"], orient="row")
 
 
-def overload_runs(directory: Path, num_requests: int = 160, rate_per_s: float = 10.0) -> dict[str, Path]:
+def overload_runs(directory: Path, num_requests: int = 120, rate_per_s: float = 12.0) -> dict[str, Path]:
     """One simulated server with 16 places and more work than it can do, once per order; the same requests each time."""
     runs = {}
     for index, (name, law) in enumerate(ARMS.items()):
