@@ -38,6 +38,7 @@ EVALUATE = ("--evaluate", "--num-questions", "40", "--num-calibration", "24", "-
 
 def test_evaluate_interrupted_and_resumed_gives_the_same_figures(capsys, monkeypatch, scripted):
     words = ("--task", "sums.jsonl,picks.jsonl", *EVALUATE)
+    words = (*words, "--load", "5")
     code, whole, _ = run(capsys, monkeypatch, *words, "--out", "whole")
     assert code == 0
     assert whole["ok"] is True
@@ -55,6 +56,7 @@ def test_evaluate_interrupted_and_resumed_gives_the_same_figures(capsys, monkeyp
         "dataset-level",
         "always-cot",
     }
+    assert {row["router"] for row in results["load"]} >= {"heuristic", "always-cot"}
     assert {row["rule"] for row in results["early_stops"]} == {"EAT", "entropy slope"}
 
     code, part, err = run(capsys, monkeypatch, *words, "--out", "part", "--stop-after", "0")
@@ -127,6 +129,7 @@ def test_a_question_cannot_break_the_page(capsys, monkeypatch, scripted):
         (("--task", "broken.jsonl"), "line 1"),
         (("--task", "sums.jsonl", "--max-standard-tokens", "5"), "probe_tokens"),
         (("--task", "sums.jsonl", *EVALUATE, "--scoring", "guess"), "scoring"),
+        (("--task", "sums.jsonl", *EVALUATE, "--load", "fast"), "--load"),
         (("--task", "sums.jsonl", "--calibrate", "--num-calibration", "0"), "num-calibration"),
         (("--task", "sums.jsonl", "--calibration", "absent.json"), "absent.json"),
     ],

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from workbench.routing.bootstrap import auroc, interval, mean_interval, resamples
+from workbench.routing.bootstrap import auroc, auroc_interval, interval, mean_interval, resamples
 
 
 def test_mean_interval_covers_at_its_rate():

@@ -34,6 +34,7 @@ def route(
     check_every: Annotated[
         int, typer.Option(help="Early stop: ask a thought for its answer this often; 0 never.")
     ] = 32,
+    chunk: Annotated[int, typer.Option(help="Questions recorded at a time; a larger chunk is faster.", min=1)] = 128,
     temperature: Annotated[float, typer.Option(help="0 is greedy.", min=0.0)] = 0.0,
     k: Annotated[float, typer.Option(help="Trend threshold of the heuristic.")] = 0.07,
     overload: Annotated[float, typer.Option(help="S_max in nats: 32 base, 10 reasoning models, inf off.")] = 32.0,
@@ -42,6 +43,12 @@ def route(
     dtype: Annotated[str, typer.Option(help="bf16 or fp32.")] = "bf16",
     backend: Annotated[str, typer.Option(help="torch, cpu or triton.")] = "cpu",
     check_dtype: Annotated[str | None, typer.Option(help="Reread the probes in this dtype and count flips.")] = None,
+    load_rates: Annotated[
+        str | None,
+        typer.Option("--load", help="Requests a second, by commas: the recorded questions on a simulated server."),
+    ] = None,
+    gpu: Annotated[str, typer.Option(help="Of the simulated server.")] = "H100",
+    served_model: Annotated[str, typer.Option(help="Of the simulated server.")] = "Llama-3-8B",
     stop_after: Annotated[
         float | None, typer.Option(help="Stop generating after so many seconds; rerun resumes.")
     ] = None,
@@ -72,6 +79,7 @@ def route(
         max_standard_tokens=max_standard_tokens,
         max_direct_tokens=max_direct_tokens,
         max_cot_tokens=max_cot_tokens,
+        chunk_questions=chunk,
         temperature=temperature,
         check_every_tokens=check_every,
     )
@@ -100,6 +108,7 @@ def route(
         run_study(
             out, load, tasks, templates, settings, rule, known, router, scoring, out_dir or Path("runs/route"),
             only_calibrate=only_calibrate, check_dtype=check_dtype, stop_after_s=stop_after,
+            under_load=_load(load_rates, gpu, served_model),
             second=lambda: _loader(model, check_dtype or dtype, backend, out)(),
         )  # fmt: skip
     from workbench.cli.route_task import run_task
@@ -121,6 +130,18 @@ def _router(name: str, task: str | None, calibration: Any, rule: Any) -> Any:
         where = f" for task {task}" if task else ""
         raise InputError(f"router {name} needs --calibration FILE that holds it{where}; make one with --calibrate")
     raise unknown_name("router", name, [*made, "mlp", "dataset-level"])
+
+
+def _load(rates: str | None, gpu: str, model: str) -> Any:
+    from workbench.errors import InputError
+    from workbench.routing.study import Load
+
+    if rates is None:
+        return None
+    try:
+        return Load(rates_per_s=tuple(float(rate) for rate in rates.split(",")), gpu=gpu, model=model)
+    except ValueError:
+        raise InputError(f"--load takes numbers separated by commas, got {rates!r}; for example 2,8,32") from None
 
 
 def _loader(model: str, dtype: str, backend: str, out: Output) -> Any:

@@ -26,6 +26,7 @@ def run_study(
     only_calibrate: bool,
     check_dtype: str | None,
     stop_after_s: float | None,
+    under_load: Any,
     second: Callable[[], Any],
 ) -> NoReturn:
     import numpy as np
@@ -73,7 +74,7 @@ def run_study(
             reread = reread_probes(
                 second(), table, tasks, prompts, settings, directory / f"probes-{check_dtype}", on_progress=tell
             )
-    results = study(table, names, settings, rule, calibration, reread, record.manifest)
+    results = study(table, names, settings, rule, calibration, reread, record.manifest, under_load)
     described = record.manifest["model"]
     lead = [
         f"Model {described.get('model')} ({described.get('dtype')}, {described.get('backend')}), "

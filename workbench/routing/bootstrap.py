@@ -56,3 +56,19 @@ def auroc(score: FloatArray, positive: BoolArray) -> float:
     if ups == 0 or downs == 0:
         return float("nan")
     return float((rankdata(score)[positive].sum() - 0.5 * ups * (ups + 1)) / (ups * downs))
+
+
+def auroc_interval(score: FloatArray, positive: BoolArray, draws: IntArray) -> Interval:
+    """Interval of `auroc` over resampled questions [num_resamples, Q], all at once; unusable scores are left out."""
+    usable = np.isfinite(score)
+    ranks = rankdata(np.where(usable, score, -np.inf)[draws], axis=1)  # what is left out ranks below all else
+    kept, hit = usable[draws], (positive & usable)[draws]
+    ups, downs = hit.sum(axis=1), (kept & ~hit).sum(axis=1)
+    below = (~kept).sum(axis=1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        values = ((ranks * hit).sum(axis=1) - ups * below - 0.5 * ups * (ups + 1)) / (ups * downs)
+    value, finite = auroc(score, positive), values[np.isfinite(values)]
+    if not np.isfinite(value) or finite.size < 0.9 * len(values):
+        return Interval(None)
+    low, high = np.percentile(finite, [2.5, 97.5])
+    return Interval(value, float(low), float(high))

@@ -16,7 +16,7 @@ import numpy as np
 from controllers.routing.descriptors import describe
 from controllers.routing.fixed import FixedRouter
 from workbench.protocols import Controller, RouteReason, Strategy
-from workbench.routing.bootstrap import Interval, auroc, interval, mean_interval, resamples
+from workbench.routing.bootstrap import Interval, auroc_interval, mean_interval, resamples
 from workbench.routing.panel import Panel
 
 
@@ -134,7 +134,7 @@ def descriptor_rows(panel: Panel, seed: int = 0) -> list[DescriptorRow]:
             name,
             int(helped.sum()),
             len(panel),
-            interval(lambda rows, score=score: auroc(score[rows], helped[rows]), draws),
+            auroc_interval(score, helped, draws),
         )
         for name, score in scores.items()
     ]

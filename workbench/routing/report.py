@@ -15,6 +15,7 @@ from workbench.routing.generation_record import write_atomic
 from workbench.routing.page import Section, markdown, write_page
 from workbench.routing.pictures import accuracy_picture, manifold_picture, reason_picture
 from workbench.routing.precision import FlipRow
+from workbench.routing.simulate import LoadRow
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +27,7 @@ class Results:
     descriptors: Sequence[DescriptorRow]
     early_stops: Sequence[EarlyStopRow]
     flips: Sequence[FlipRow]
+    load: Sequence[LoadRow] = ()
     chance: Mapping[str, float]
     probes: Mapping[str, Descriptors]  # by task
     notes: Sequence[str]
@@ -47,6 +49,7 @@ def write_results(results: Results, directory: Path, title: str, lead: Sequence[
         "descriptors": [_row(row) for row in results.descriptors],
         "early_stops": [_row(row) for row in results.early_stops],
         "flips": [_row(row) for row in results.flips],
+        "load": [_row(row) for row in results.load],
         "chance": {task: _finite(value) for task, value in results.chance.items()},
         "notes": list(results.notes),
         "manifest": dict(results.manifest),
@@ -190,6 +193,39 @@ def _sections(results: Results) -> list[Section]:
                 ],
             )
         )
+    if results.load:
+        sections.append(
+            Section(
+                "On a loaded server (simulated)",
+                [
+                    "The recorded questions as requests of a simulated server, all tasks mixed, Poisson arrivals. A request is "
+                    "right where the recorded reply of its strategy is; the lengths are those of the recorded model."
+                ],
+                header=[
+                    "router",
+                    "requests/s offered",
+                    "latency mean (s)",
+                    "p95 (s)",
+                    "tokens",
+                    "requests/s served",
+                    "right answers/s",
+                    "accuracy",
+                ],
+                rows=[
+                    [
+                        row.router,
+                        f"{row.rate_per_s:g}",
+                        _number(row.latency_mean_s, 3),
+                        _number(row.latency_p95_s, 3),
+                        f"{row.output_tokens_mean:.1f}",
+                        _number(row.requests_per_s, 2),
+                        _number(row.right_answers_per_s, 2),
+                        f"{row.accuracy:.3f}",
+                    ]
+                    for row in results.load
+                ],
+            )
+        )
     if results.notes:
         sections.append(Section("Notes", list(results.notes)))
     return sections
@@ -213,6 +249,10 @@ def _text(value: Interval, places: int, signed: bool = False) -> str:
     if value.low is None or value.high is None:
         return f"{value.value:{form}}"
     return f"{value.value:{form}} ({value.low:{form}} to {value.high:{form}})"
+
+
+def _number(value: float | None, places: int) -> str:
+    return "–" if value is None else f"{value:.{places}f}"
 
 
 def _share(value: float) -> str:

@@ -16,6 +16,7 @@ from workbench.routing.generation_record import Settings
 from workbench.routing.panel import SCORINGS, Panel, make_panel, split
 from workbench.routing.precision import flip_rows
 from workbench.routing.report import Results
+from workbench.routing.simulate import simulate_load
 
 STOP_RULES = {"EAT": EATStop(), "entropy slope": SlopeStop()}
 
@@ -27,6 +28,15 @@ class RuleNumbers:
     k: float = 0.07
     overload_nats: float = 32.0
     false_route_rate: float = 0.05
+
+
+@dataclass(frozen=True, kw_only=True)
+class Load:
+    """A simulated server for the recorded questions."""
+
+    rates_per_s: tuple[float, ...]
+    gpu: str = "H100"
+    model: str = "Llama-3-8B"
 
 
 def calibration_of(table: pl.DataFrame, tasks: Sequence[str], settings: Settings, rule: RuleNumbers) -> Calibration:
@@ -45,9 +55,11 @@ def study(
     calibration: Calibration | None,
     reread: pl.DataFrame | None,
     manifest: Mapping[str, object],
+    load: Load | None = None,
 ) -> Results:
-    """Every router on every task, by both scorings."""
+    """Every router on every task, by both scorings; under load where asked for."""
     rows, oracle, numbers, stops, flips, chance, probes = [], {}, [], [], [], {}, {}
+    panels, routers_by_task = [], {}
     for task in tasks:
         every = routers(
             task, calibration, k=rule.k, overload_nats=rule.overload_nats, false_route_rate=rule.false_route_rate
@@ -62,12 +74,20 @@ def study(
             oracle[task, panel.scoring] = oracle_row(panel, settings.seed)
             numbers += descriptor_rows(panel, settings.seed)
             chance[task] = panel.chance
+        panels.append(_evaluation(table, task, settings, "extraction"))
+        routers_by_task[task] = every
         probes[task] = describe(panel.probe_entropy_nats, panel.probe_tokens)
         stops += early_stop_rows(table, task, STOP_RULES, settings.num_calibration, settings.seed)
         if reread is not None:
             looking = {name: router for name, router in every.items() if not name.startswith("always-")}
             flips += flip_rows(panel, reread, {n: r for n, r in looking.items() if n != "token-signature"})
+    under_load = (
+        simulate_load(panels, routers_by_task, load.rates_per_s, gpu=load.gpu, model=load.model, seed=settings.seed)
+        if load
+        else []
+    )
     return Results(
+        load=under_load,
         routers=rows,
         oracle=oracle,
         descriptors=numbers,
