@@ -139,14 +139,21 @@ def test_likelihood_scores_are_those_of_the_model(whole):
 
 
 def test_checks_of_a_running_thought(whole):
-    row = (
-        read_generations(whole)
-        .filter((pl.col("task") == "sums") & (pl.col("strategy") == "cot"))
-        .sort("output_tokens")
-        .row(-1, named=True)
-    )
+    table = read_generations(whole).filter(pl.col("strategy") == "cot")
+    assert table.filter(pl.col("task") == "sums")["check_tokens"].list.len().max() == 0
+    row = table.filter(pl.col("task") == "picks").sort("output_tokens").row(-1, named=True)
     assert row["check_tokens"] == list(range(8, row["output_tokens"] - 1, 8))
-    assert row["check_entropy_nats"] == [1.0] * len(row["check_tokens"])
+    model, prompts = ScriptedModel(), load_prompts()
+    question = next(q for q in CHOICES if q.question_id == row["question_id"])
+    prompt, _ = model.prompt(prompts.messages(question, Strategy.COT))
+    cue = model.encode(prompts.cue)
+    for k, tokens in enumerate(row["check_tokens"]):
+        at = len(prompt) + tokens
+        nats = [np.mean([(t * 7 + at) % 13 / 4.0 for t in model.encode(f" {option}")]) for option in question.options]
+        assert row["check_likeliest"][k] == "AB"[int(np.argmin(nats))]
+        first = model.encode(" ")[0]
+        assert row["check_entropy_nats"][k] == pytest.approx((first * 7 + at) % 13 / 8.0)
+    assert len(cue) > 0
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,8 @@ def answer_chunk(
     rows = []
     for i, (question, prompt_ids, reply) in enumerate(zip(questions, asked, replies, strict=True)):
         extraction = extract(reply.text, question)
-        every = settings.check_every_tokens if strategy is Strategy.COT else 0
+        asked_midway = strategy is Strategy.COT and question.labels  # numbers have no options to score midway
+        every = settings.check_every_tokens if asked_midway else 0
         rows.append(
             {
                 "task": question.task,
@@ -122,7 +123,7 @@ def _scores(
     checks = list(range(every, len(content), every)) if every else []
     branches = [Branch(len(text), tuple(ids)) for ids in options]
     for tokens in checks:
-        branches += [Branch(len(prompt_ids) + tokens, tuple(ids)) for ids in (options or [cue])]
+        branches += [Branch(len(prompt_ids) + tokens, tuple(ids)) for ids in options]
     scored = model.score(text, branches) if branches else []
     skip = len(cue)
     nats = [-float(score.surprisal_nats[skip:].sum()) for score in scored]
@@ -133,10 +134,9 @@ def _scores(
             return None
         return question.labels[int(np.argmax(np.asarray(values) / np.asarray(lengths)))]
 
-    width = max(len(options), 1)
-    at_check = [scored[len(options) + k * width] for k in range(len(checks))]
-    # The entropy after the cue is that before the option's first token; without options, that after the cue.
-    entropy = [float(s.entropy_nats[skip]) if options else s.next_entropy_nats for s in at_check]
+    width = len(options)
+    # The entropy after the cue is that before an option's first token: the same for every option.
+    entropy = [float(scored[width * (1 + k)].entropy_nats[skip]) for k in range(len(checks))]
     best = likeliest(nats[: len(options)])
     return {
         "option_nats": nats[: len(options)],
@@ -145,9 +145,5 @@ def _scores(
         "correct_likelihood": None if best is None else best == question.answer,
         "check_tokens": checks,
         "check_entropy_nats": entropy,
-        "check_likeliest": [
-            likeliest(nats[len(options) + k * width : len(options) + (k + 1) * width]) for k in range(len(checks))
-        ]
-        if options
-        else [],
+        "check_likeliest": [likeliest(nats[width * (1 + k) : width * (2 + k)]) for k in range(len(checks))],
     }

@@ -1,8 +1,8 @@
-"""Log-probabilities of several continuations of one text in two forward passes, sharing its KV blocks.
+"""Log-probabilities of several continuations of one text in one forward pass, sharing its KV blocks.
 
-The text's tokens are prefilled once. A branch (at, ids) continues the text cut off at token `at`: it shares the full KV blocks
-before `at`, and computes the rest of that block and its own tokens in blocks of its own. All branches of a text run
-as chunks of one forward pass. With p the model's distribution at T = 1 without truncation,
+The text's tokens are prefilled once; in every layer keys are written before any are read, so the continuations ride in the
+same pass. A branch (at, ids) continues the text cut off at token `at`: it shares the full KV blocks
+before `at`, and computes the rest of that block and its own tokens in blocks of its own, as a chunk of its own. With p the model's distribution at T = 1 without truncation,
 
     surprisal of token j of a branch = -ln p(ids_j | text[:at], ids_0 .. ids_{j-1})
 
@@ -39,9 +39,8 @@ def score_branches(decoder: Decoder, text_ids: Sequence[int], branches: Sequence
     own = [-(-(b.at + len(b.ids)) // size) - min(shared, (b.at - 1) // size) for b in branches]
     cache = allocate_kv_cache(decoder.config, shared + sum(own), size, decoder.dtype, device)
     table = torch.arange(shared + sum(own), dtype=torch.int32, device=device)
-    if shared:
-        _forward(decoder, cache, [(0, text[: shared * size], table[:shared])], torch.zeros(0, dtype=torch.int64))
-    pieces, wanted, first_own, offset = [], [], shared, 0
+    pieces = [(0, text[: shared * size], table[:shared])] if shared else []
+    wanted, first_own, offset = [], shared, shared * size
     for branch, blocks in zip(branches, own, strict=True):
         keep = min(shared, (branch.at - 1) // size)
         start = keep * size
