@@ -217,6 +217,7 @@ def _run(
     batch_slot = np.empty(limits.max_running, np.int64)
     batch_tokens = np.empty(limits.max_running, np.int64)
     preempted = np.empty(slots.order.shape[0], np.int64)
+    before = np.empty(slots.order.shape[0], np.int64)
     off = np.full(temperature.shape[0], np.nan)
     count = 0
     while True:
@@ -230,7 +231,8 @@ def _run(
             return count, True
         if count == columns.shape[0]:
             return count, False
-        before = slots.computed.copy()
+        for i in range(c[READY]):
+            before[slots.order[i]] = slots.computed[slots.order[i]]
         n, num_preempted = form_batch(
             slots.order[: c[READY]], pool, slots.known, slots.computed, slots.since_admission, size, limits.max_running,
             limits.token_budget, limits.max_chunk_tokens, limits.watermark_blocks, limits.quantum, batch_slot,

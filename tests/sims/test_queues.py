@@ -1,0 +1,96 @@
+"""The event engine against queueing theory: 99 % batch-means intervals must hold the closed form."""
+
+import numpy as np
+import pytest
+
+from controllers.scheduling.priority_classes import PriorityClasses
+from controllers.scheduling.srpt import SRPTOracle
+from sims.queues import (
+    batch_means,
+    erlang_sojourn,
+    priority_sojourns,
+    run_queue,
+    service_tokens,
+    single_server_sojourn,
+    srpt_sojourn,
+)
+from workbench.errors import InputError
+from workbench.protocols import DecisionPoint
+
+
+@pytest.mark.parametrize(
+    ("service", "load", "count"),
+    [
+        ("deterministic", 0.5, 100_000),
+        ("deterministic", 0.7, 300_000),
+        ("exponential", 0.5, 300_000),
+        ("exponential", 0.7, 900_000),
+        ("hyperexponential", 0.5, 1_600_000),
+    ],
+)
+def test_one_server_against_pollaczek_khinchine(service, load, count):
+    run = run_queue(service=service, load=load, count=count, seed=2)
+    found = batch_means(run.sojourn)
+    assert found.covers(single_server_sojourn(run))
+    assert found.half_width / found.mean < 0.02
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("service", ["deterministic", "exponential", "hyperexponential"])
+@pytest.mark.parametrize(("load", "width"), [(0.8, 0.01), (0.9, 0.01), (0.95, 0.03)])
+def test_one_server_under_heavy_load(service, load, width):
+    run = run_queue(service=service, load=load, count=20_000_000, seed=3)
+    found = batch_means(run.sojourn)
+    assert found.covers(single_server_sojourn(run))
+    assert found.half_width / found.mean < width
+
+
+@pytest.mark.parametrize(("service", "load", "wait"), [("deterministic", 0.5, 0.5), ("exponential", 0.8, 4.0)])
+def test_closed_forms_are_the_textbook_numbers(service, load, wait):
+    # Mean waits of M/D/1 at 0.5 and M/M/1 at 0.8 in units of the service time.
+    run = run_queue(service=service, load=load, count=200_000, seed=1)
+    assert single_server_sojourn(run) - run.service.mean() == pytest.approx(wait, rel=0.03)
+
+
+def test_priorities_against_cobham():
+    run = run_queue(
+        service="exponential", load=0.6, count=15_000, seed=4, num_classes=2,
+        controllers={DecisionPoint.ORDER: PriorityClasses()},
+    )  # fmt: skip
+    for k, exact in enumerate(priority_sojourns(run)):
+        assert batch_means(run.sojourn[run.priority == k]).covers(exact)
+    assert run.sojourn[run.priority == 0].mean() < 0.8 * run.sojourn[run.priority == 1].mean()
+
+
+@pytest.mark.long
+def test_shortest_remaining_time_against_schrage_and_miller():
+    run = run_queue(
+        service="exponential", load=0.6, count=60_000, seed=5, pieces=20, controllers={DecisionPoint.ORDER: SRPTOracle()}
+    )
+    found = batch_means(run.sojourn)
+    # A step of 1/20 is not interrupted: an arrival waits half a step more at most.
+    assert found.covers(srpt_sojourn(run)) or abs(found.mean - srpt_sojourn(run)) < 0.05
+    assert found.mean < single_server_sojourn(run)
+
+
+def test_erlang_c_is_the_known_one():
+    assert erlang_sojourn(0.5, 1) == pytest.approx(2.0)
+    # M/M/2 at load rho per server: T = 1 / (1 - rho^2).
+    assert erlang_sojourn(0.7, 2) == pytest.approx(1.0 / (1.0 - 0.49))
+
+
+def test_service_times_have_their_moments():
+    for name, cv2 in (("deterministic", 0.0), ("exponential", 1.0), ("hyperexponential", 4.0)):
+        s = service_tokens(name, 400_000, 7) / 2000
+        assert s.mean() == pytest.approx(1.0, rel=0.01)
+        assert s.var() == pytest.approx(cv2, abs=0.1)
+    with pytest.raises(InputError, match="service"):
+        service_tokens("gamma", 5, 0)
+    with pytest.raises(InputError, match="load"):
+        run_queue(service="exponential", load=1.0, count=5, seed=0)
+
+
+def test_an_interval_of_independent_draws_holds_its_mean_about_as_often_as_it_says():
+    rng = np.random.default_rng(0)
+    held = sum(batch_means(rng.exponential(size=3000), confidence=0.9).covers(1.0) for _ in range(300))
+    assert 0.85 < held / 300 < 0.95
