@@ -13,24 +13,29 @@ INLINE void prefetch_rows(const T* p, int64_t stride, int64_t count, int64_t d) 
       __builtin_prefetch(reinterpret_cast<const char*>(p + t * stride) + byte);
 }
 
-// scores[g][t] for `count` tokens of one block. ND: head size / 16 when known at compile time, else 0.
-template <int ND, class T>
-INLINE void score_block(const float* q, int64_t group, int64_t d, const T* keys, int64_t stride, int64_t count,
-                        float* scores, int64_t score_stride) {
+// scores[g][t] for `count` tokens of one block and G queries at once: each key is read and widened once.
+// ND: head size / 16 when known at compile time, else 0.
+template <int ND, int G, class T>
+INLINE void score_some(const float* q, int64_t d, const T* keys, int64_t stride, int64_t count, float* scores,
+                       int64_t score_stride) {
   const int64_t nd = ND ? ND : d / W;
-  for (int64_t g = 0; g < group; ++g) {
-    vf query[ND ? ND : 16];
-    for (int64_t j = 0; j < nd; ++j) query[j] = load16(q + g * d + j * W);
-    for (int64_t t0 = 0; t0 < count; t0 += W) {
-      vf partial[16];
-      const int64_t n = count - t0 < W ? count - t0 : W;
-      for (int64_t t = 0; t < W; ++t) {
-        const T* key = keys + (t0 + (t < n ? t : n - 1)) * stride;
-        vf acc = query[0] * load16(key);
-        for (int64_t j = 1; j < nd; ++j) acc += query[j] * load16(key + j * W);
-        partial[t] = acc;
+  for (int64_t t0 = 0; t0 < count; t0 += W) {
+    const int64_t n = count - t0 < W ? count - t0 : W;
+    vf partial[G][16];
+    for (int64_t t = 0; t < W; ++t) {
+      const T* key = keys + (t0 + (t < n ? t : n - 1)) * stride;
+      vf sum[G] = {};
+#pragma GCC unroll 8
+      for (int64_t j = 0; j < nd; ++j) {
+        const vf k = load16(key + j * W);
+#pragma GCC unroll 4
+        for (int g = 0; g < G; ++g) sum[g] += load16(q + g * d + j * W) * k;
       }
-      vf s = sums16(partial);
+#pragma GCC unroll 4
+      for (int g = 0; g < G; ++g) partial[g][t] = sum[g];
+    }
+    for (int g = 0; g < G; ++g) {
+      const vf s = sums16(partial[g]);
       float* out = scores + g * score_stride + t0;
       if (n == W)
         store16(out, s);
@@ -38,6 +43,19 @@ INLINE void score_block(const float* q, int64_t group, int64_t d, const T* keys,
         for (int64_t t = 0; t < n; ++t) out[t] = s[t];
     }
   }
+}
+
+template <int ND, class T>
+INLINE void score_block(const float* q, int64_t group, int64_t d, const T* keys, int64_t stride, int64_t count, float* scores,
+                        int64_t score_stride) {
+  int64_t g = 0;
+  const auto some = [&]<int G>() {
+    for (; g + G <= group; g += G) score_some<ND, G>(q + g * d, d, keys, stride, count, scores + g * score_stride, score_stride);
+  };
+  if constexpr (ND == 4) some.template operator()<4>();
+  if constexpr (ND == 4) some.template operator()<3>();
+  if constexpr (ND != 0) some.template operator()<2>();
+  some.template operator()<1>();
 }
 
 // out[g][:] += sum over tokens of p[g][t] * value[t][:], for G queries at once.
@@ -52,8 +70,11 @@ INLINE void mix_block(const float* p, int64_t p_stride, int64_t d, const T* valu
       for (int j = 0; j < N; ++j) acc[g][j] = load16(out + g * d + (slice + j) * W);
     for (int64_t t = 0; t < count; ++t) {
       vf v[N];
+#pragma GCC unroll 8
       for (int j = 0; j < N; ++j) v[j] = load16(values + t * stride + (slice + j) * W);
+#pragma GCC unroll 4
       for (int g = 0; g < G; ++g)
+#pragma GCC unroll 8
         for (int j = 0; j < N; ++j) acc[g][j] += p[g * p_stride + t] * v[j];
     }
     for (int g = 0; g < G; ++g)
@@ -65,10 +86,13 @@ template <int ND, class T>
 INLINE void mix_group(const float* p, int64_t p_stride, int64_t group, int64_t d, const T* values, int64_t stride,
                       int64_t count, float* out) {
   int64_t g = 0;
-  for (; g + 4 <= group && ND <= 4; g += 4) mix_block<ND, 4>(p + g * p_stride, p_stride, d, values, stride, count, out + g * d);
-  for (; g + 3 <= group && ND <= 4; g += 3) mix_block<ND, 3>(p + g * p_stride, p_stride, d, values, stride, count, out + g * d);
-  for (; g + 2 <= group; g += 2) mix_block<ND, 2>(p + g * p_stride, p_stride, d, values, stride, count, out + g * d);
-  for (; g < group; ++g) mix_block<ND, 1>(p + g * p_stride, p_stride, d, values, stride, count, out + g * d);
+  const auto some = [&]<int G>() {
+    for (; g + G <= group; g += G) mix_block<ND, G>(p + g * p_stride, p_stride, d, values, stride, count, out + g * d);
+  };
+  if constexpr (ND == 4) some.template operator()<4>();
+  if constexpr (ND == 4) some.template operator()<3>();
+  if constexpr (ND != 0) some.template operator()<2>();
+  some.template operator()<1>();
 }
 
 struct Segment {
@@ -166,8 +190,10 @@ void attend_group(const CacheView<T>& cache, const int32_t* table, int64_t conte
 
 template <class T, class... Args>
 void attend(const CacheView<T>& cache, Args&&... args) {
-  if (cache.head_size == 64) return attend_group<4>(cache, std::forward<Args>(args)...);
-  if (cache.head_size == 128) return attend_group<8>(cache, std::forward<Args>(args)...);
+  if constexpr (HAS_BF16_PRODUCTS && std::is_same_v<T, bf16>) {  // elsewhere one version is enough
+    if (cache.head_size == 64) return attend_group<4>(cache, std::forward<Args>(args)...);
+    if (cache.head_size == 128) return attend_group<8>(cache, std::forward<Args>(args)...);
+  }
   return attend_group<0>(cache, std::forward<Args>(args)...);
 }
 

@@ -22,6 +22,9 @@ namespace workbench_cpu {
 
 bool amx_enabled = false;
 
+// Whether the set has `dpbf16` and tiles; GCC does not define its own macros after a target pragma in C++.
+#define HAS_BF16_PRODUCTS 0
+
 namespace portable {
 #include "body.h"
 }
@@ -39,6 +42,8 @@ namespace avx2 {
 // The tile instructions are only used where `amx_enabled` says so; the rest of this set is AVX-512 with bf16 products.
 #pragma GCC push_options
 #pragma GCC target("arch=x86-64-v4,avx512bf16,amx-tile,amx-bf16,prefer-vector-width=512")
+#undef HAS_BF16_PRODUCTS
+#define HAS_BF16_PRODUCTS 1
 namespace avx512bf16 {
 #include "body.h"
 }

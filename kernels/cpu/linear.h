@@ -4,7 +4,7 @@
 // front to back. 16 pairs x 16 columns x 2 is one AMX tile and also 16 registers of `dpbf16`. Sums are float32.
 
 // One panel times up to 32 rows of x (row stride k_padded); tile: [rows][48] float32 result.
-#if defined(__AMX_BF16__)
+#if HAS_BF16_PRODUCTS
 
 INLINE void set_tiles(int64_t rows) {
   struct alignas(64) {
@@ -21,8 +21,14 @@ INLINE void set_tiles(int64_t rows) {
 
 template <bool TWO>  // TWO: 32 rows of x, else up to 16
 INLINE void panel_amx(const bf16* x, int64_t k_padded, const bf16* panel, float* tile) {
-  _tile_zero(0), _tile_zero(1), _tile_zero(2);
-  if (TWO) _tile_zero(3), _tile_zero(4), _tile_zero(5);
+  _tile_zero(0);
+  _tile_zero(1);
+  _tile_zero(2);
+  if (TWO) {
+    _tile_zero(3);
+    _tile_zero(4);
+    _tile_zero(5);
+  }
   const int64_t stride = k_padded * 2;
   for (int64_t k = 0; k < k_padded; k += 32, panel += 1536) {
     for (int line = 0; line < 48; ++line) __builtin_prefetch(reinterpret_cast<const char*>(panel + 1536) + line * 64);
@@ -42,15 +48,19 @@ INLINE void panel_amx(const bf16* x, int64_t k_padded, const bf16* panel, float*
       _tile_dpbf16ps(4, 6, 7);
     }
   }
-  _tile_stored(0, tile, 192), _tile_stored(1, tile + 16, 192), _tile_stored(2, tile + 32, 192);
+  _tile_stored(0, tile, 192);
+  _tile_stored(1, tile + 16, 192);
+  _tile_stored(2, tile + 32, 192);
   if (TWO) {
     tile += 16 * 48;
-    _tile_stored(3, tile, 192), _tile_stored(4, tile + 16, 192), _tile_stored(5, tile + 32, 192);
+    _tile_stored(3, tile, 192);
+    _tile_stored(4, tile + 16, 192);
+    _tile_stored(5, tile + 32, 192);
   }
 }
 #endif
 
-#if defined(__AVX512BF16__)
+#if HAS_BF16_PRODUCTS
 INLINE void multiply_add(vf& sum, uint32_t pair, const bf16* w) {
   __m512i words;
   std::memcpy(&words, w, 64);
@@ -71,9 +81,11 @@ __attribute__((noinline)) void panel_rows(const bf16* x, int64_t k_padded, const
   for (int64_t k = 0; k < k_padded; k += 32, panel += 1536) {
     for (int line = 0; line < 48; ++line) __builtin_prefetch(reinterpret_cast<const char*>(panel + 3072) + line * 64);
     for (int64_t pair = 0; pair < 16; ++pair)
+#pragma GCC unroll 8
       for (int r = 0; r < ROWS; ++r) {
         uint32_t two;
         std::memcpy(&two, x + r * k_padded + k + 2 * pair, 4);
+#pragma GCC unroll 3
         for (int j = 0; j < 3; ++j) multiply_add(sum[r][j], two, panel + j * 512 + pair * 32);
       }
   }
@@ -95,7 +107,7 @@ template <class Epilogue>
 INLINE void product(const bf16* x, int64_t rows, const PackedWeight& w, int thread, int threads, Epilogue&& epilogue) {
   const int64_t begin = w.panels * thread / threads, end = w.panels * (thread + 1) / threads;
   alignas(64) float tile[32 * 48];
-#if defined(__AMX_BF16__)
+#if HAS_BF16_PRODUCTS
   const bool amx = amx_enabled && rows >= 3;
   if (amx) set_tiles(rows);
 #endif
@@ -104,7 +116,7 @@ INLINE void product(const bf16* x, int64_t rows, const PackedWeight& w, int thre
     for (int64_t r = 0; r < rows; r += 32) {
       const int64_t count = rows - r < 32 ? rows - r : 32;
       const bf16* block = x + r * w.k_padded;
-#if defined(__AMX_BF16__)
+#if HAS_BF16_PRODUCTS
       if (amx && count > 16)
         panel_amx<true>(block, w.k_padded, panel, tile);
       else if (amx)
@@ -115,7 +127,7 @@ INLINE void product(const bf16* x, int64_t rows, const PackedWeight& w, int thre
       for (int64_t i = 0; i < count; ++i) epilogue(r + i, p, tile + i * 48);
     }
   }
-#if defined(__AMX_BF16__)
+#if HAS_BF16_PRODUCTS
   if (amx) _tile_release();
 #endif
 }

@@ -26,9 +26,13 @@ INLINE vf load16(const float* p) {
   return v;
 }
 INLINE vf load16(const bf16* p) {
+#if HAS_BF16_PRODUCTS  // GCC 12 would widen in two halves
+  return (vf)((vu)_mm512_maskz_cvtepu16_epi32(0xffff, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))) << 16);
+#else
   vh h;
   std::memcpy(&h, p, 32);
   return (vf)(__builtin_convertvector(h, vu) << 16);
+#endif
 }
 INLINE void store16(float* p, vf v) { std::memcpy(p, &v, 64); }
 INLINE void store16(bf16* p, vf v) {

@@ -5,17 +5,35 @@ They run on any device, need no compiler, and are the `torch` backend of `kernel
 
 from kernels.laws import LogitStats, TopkEntropy
 from kernels.reference.attention import AttentionOutput, chunk_attention, kv_write, paged_attention
+from kernels.reference.bounds import (
+    CertifiedKeep,
+    KeyBounds,
+    KeySketch,
+    block_log_sums,
+    empty_key_bounds,
+    empty_key_sketch,
+    keep_certified,
+    score_upper_bound,
+    update_key_bounds,
+)
 from kernels.reference.layers import gelu, layer_norm, linear, linear_prepack, rms_norm, rotary, swiglu
 from kernels.reference.logit_stats import logit_stats, philox_uniform
 from kernels.reference.selection import keep_blocks, reveal_prefix, topk_entropy
 
 __all__ = [
     "AttentionOutput",
+    "CertifiedKeep",
+    "KeyBounds",
+    "KeySketch",
     "LogitStats",
     "TopkEntropy",
+    "block_log_sums",
     "chunk_attention",
+    "empty_key_bounds",
+    "empty_key_sketch",
     "gelu",
     "keep_blocks",
+    "keep_certified",
     "kv_write",
     "layer_norm",
     "linear",
@@ -26,6 +44,8 @@ __all__ = [
     "reveal_prefix",
     "rms_norm",
     "rotary",
+    "score_upper_bound",
     "swiglu",
     "topk_entropy",
+    "update_key_bounds",
 ]
