@@ -215,7 +215,7 @@ class LiveModel:
         for start in range(0, len(known) - 1, chunk_tokens):
             stop = min(start + chunk_tokens, len(known) - 1)
             position = torch.arange(start, stop, device=decoder.device)
-            wanted = torch.arange(max(start, len(prompt_ids) - 1), stop, device=decoder.device)
+            wanted = position[position >= len(prompt_ids) - 1]
             logits = decoder.forward(
                 ForwardInput(
                     token_ids=ids[start:stop],
