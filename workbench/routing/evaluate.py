@@ -48,6 +48,8 @@ def evaluate(
         for number, start in enumerate(range(0, len(questions), size))
         for strategy in strategies
     ]
+    # Chunk by chunk over all tasks and strategies: an unfinished evaluation has complete questions of every task.
+    jobs.sort(key=lambda job: job[3])
     missing = [job for job in jobs if not job[0].is_file()]
     work = sum(settings.max_tokens(strategy) * len(part) for _, part, strategy, _ in missing)
     done, began_s = 0, time.monotonic()

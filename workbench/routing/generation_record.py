@@ -153,6 +153,26 @@ def read_generations(directory: Path) -> pl.DataFrame:
     return pl.concat([pl.read_parquet(file) for file in files]).sort("task", "strategy", "position")
 
 
+def slimmed(table: pl.DataFrame, probe_tokens: int) -> pl.DataFrame:
+    """What routers and their comparison need, small enough to be kept beside a notebook: no texts, probes only.
+
+    Entropies are rounded to 0.001 nats; those of Direct and CoT replies are left out.
+    """
+    standard = pl.col("strategy") == "standard"
+    nothing = pl.lit([], dtype=pl.List(pl.Float64))
+    return table.with_columns(
+        pl.lit("").alias("text"),
+        pl.lit([], dtype=pl.List(pl.Int64)).alias("token_ids"),
+        *(
+            pl.when(standard)
+            .then(pl.col(name).list.head(probe_tokens).list.eval(pl.element().round(3)))
+            .otherwise(nothing)
+            for name in ("entropy_raw_nats", "surprisal_raw_nats")
+        ),
+        *(pl.col(name).list.eval(pl.element().round(3)) for name in ("option_nats", "check_entropy_nats")),
+    )
+
+
 def write_atomic(path: Path, text: str) -> None:
     temporary = path.with_suffix(path.suffix + ".part")
     temporary.write_text(text, encoding="utf-8")

@@ -10,7 +10,11 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from controllers.routing.descriptors import Descriptors
+from controllers.routing.heuristic import HeuristicRouter
+from workbench.protocols import Strategy
 from workbench.routing.comparison import RouterRow
+from workbench.routing.null_study import NullRow
+from workbench.routing.panel import Panel
 from workbench.signals import FloatArray
 
 COLOURS = {"standard": "#6b7280", "direct": "#2563eb", "cot": "#d97706"}
@@ -96,6 +100,61 @@ def reason_picture(rows: Sequence[RouterRow]) -> bytes:
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(labelsize=8)
     figure.legend(loc="outside lower center", ncols=7, fontsize=8, frameon=False)
+    return _png(figure)
+
+
+def null_picture(rows: Sequence[NullRow]) -> bytes:
+    """Share of trend-free traces each rule routes, against phi, with Monte-Carlo intervals."""
+    figure, axes = plt.subplots(figsize=(6.5, 3.4), layout="constrained")
+    for name, colour in zip(dict.fromkeys(row.router for row in rows), ("#d97706", "#2563eb"), strict=False):
+        part = [row for row in rows if row.router == name]
+        axes.errorbar(
+            [r.phi for r in part], [r.routed for r in part], yerr=[r.error for r in part], marker="o", color=colour,
+            label=name,
+        )  # fmt: skip
+    axes.axhline(0.05, color="#6b7280", ls="--", lw=1)
+    axes.set(xlabel="lag-1 correlation phi of a trend-free trace", ylabel="routed by chance", ylim=(0, 1))
+    axes.legend(frameon=False)
+    axes.spines[["top", "right"]].set_visible(False)
+    return _png(figure)
+
+
+def power_picture(rows: Sequence[NullRow]) -> bytes:
+    """Share sent to CoT against the size of the fall, a line per phi; one panel a rule."""
+    names = list(dict.fromkeys(row.router for row in rows))
+    figure, grid = plt.subplots(1, len(names), figsize=(4.6 * len(names), 3.2), layout="constrained", sharey=True)
+    for axes, name in zip(np.atleast_1d(grid), names, strict=True):
+        for phi, style in zip(dict.fromkeys(row.phi for row in rows), ("-", "--", ":", "-."), strict=False):
+            part = [row for row in rows if row.router == name and row.phi == phi]
+            axes.plot([r.fall_sd for r in part], [r.share_cot for r in part], style, marker=".", label=f"phi = {phi:g}")
+        axes.axhline(0.8, color="#6b7280", lw=0.8)
+        axes.set(title=name, xlabel="fall over the probe (sd)", ylim=(0, 1))
+        axes.spines[["top", "right"]].set_visible(False)
+    np.atleast_1d(grid)[0].set_ylabel("sent to CoT")
+    np.atleast_1d(grid)[0].legend(frameon=False, fontsize=8)
+    return _png(figure)
+
+
+def threshold_picture(panels: Sequence[Panel]) -> bytes:
+    """Accuracy and tokens of the heuristic as k goes from 0 to 0.5 (overload off), beside the fixed strategies."""
+    figure, grid = plt.subplots(1, len(panels), figsize=(3.6 * len(panels), 3.2), layout="constrained", squeeze=False)
+    for axes, panel in zip(grid[0], panels, strict=True):
+        points = []
+        for k in np.linspace(0.0, 0.5, 26):
+            strategy = panel.route(HeuristicRouter(k=float(k), overload_nats=float("inf"))).strategy
+            correct, tokens = panel.outcome(strategy, probed=True)
+            points.append((tokens.mean(), correct.mean(), k))
+        tokens, accuracy, k = np.array(points).T
+        axes.plot(tokens, accuracy, color="#d1d5db", lw=1, zorder=1)
+        shown = axes.scatter(tokens, accuracy, c=k, s=16, cmap="viridis", zorder=2)
+        for strategy in Strategy:
+            right, paid = panel.outcome(np.full(len(panel), int(strategy)), probed=False)
+            name = strategy.name.lower()
+            axes.scatter(paid.mean(), right.mean(), marker="X", s=60, color=COLOURS[name], label=f"always {name}")
+        axes.set(title=f"{panel.task} ({panel.scoring})", xlabel="output tokens", ylabel="accuracy")
+        axes.spines[["top", "right"]].set_visible(False)
+    grid[0][0].legend(fontsize=7, frameon=False)
+    figure.colorbar(shown, ax=grid[0][-1], label="k")
     return _png(figure)
 
 
