@@ -127,3 +127,15 @@ def test_edt_slope_is_the_derivative_of_its_formula():
     delta = 1e-6
     numeric = (theta * log_base / (h + v * delta) - theta * log_base / (h - v * delta)) / (2 * delta)
     assert slope == pytest.approx(numeric, rel=1e-6)
+
+
+@pytest.mark.parametrize(("delay", "gain"), [(1, 0.3), (2, 0.2), (3, 0.1)])
+def test_gain_and_phase_margins_against_python_control(delay, gain):
+    import control
+
+    from workbench.analysis.margins import loop_transfer, phase_margin_rad
+
+    law = loop.proportional_integral(0.1 * gain, gain)
+    gm, pm, *_ = control.margin(loop_transfer(law, 1.0, delay))
+    assert gain_margin(law, 1.0, delay) == pytest.approx(gm, rel=1e-6)
+    assert phase_margin_rad(law, 1.0, delay) == pytest.approx(np.deg2rad(pm), rel=1e-9)
