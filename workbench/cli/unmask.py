@@ -14,7 +14,7 @@ def unmask(
         str | None, typer.Option(help="Exact joint to decode, e.g. pairs, markov; wrong names list all.")
     ] = None,
     model: Annotated[
-        str | None, typer.Option(help="Real model: sapiens-heavy, sapiens-light, antiberty-heavy, antiberty-light.")
+        str | None, typer.Option(help="Real model: sapiens-heavy, sapiens-light, antiberty:heavy, antiberty:light.")
     ] = None,
     policy: Annotated[
         str, typer.Option(help="NAME or NAME:VALUE, e.g. entropy-sum, confidence-threshold:0.9, uniform:16.")

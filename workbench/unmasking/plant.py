@@ -65,6 +65,7 @@ class UnmaskPlant:
     truth       reveal these tokens instead of drawing (the true path of the accounts)
     orders      [rows, length] ranks used in every iteration, in place of a fresh random permutation
     request_id  [rows] keys the random draws; rows that share one share orders
+    select      `reveal_prefix` of another backend
     temperature the T of drawn tokens where no law steers it; 0 is the most likely token
 
     Raises:
@@ -84,8 +85,9 @@ class UnmaskPlant:
         steered_temperature: bool = False,
         measure_divergence: bool = False,
         on_batch: Callable[[Batch], None] | None = None,
+        select: Callable[..., BoolArray] = reveal_prefix,
     ):
-        self.predictor, self.seed, self.on_batch = predictor, seed, on_batch
+        self.predictor, self.seed, self.on_batch, self.select = predictor, seed, on_batch, select
         self.tokens = np.array(tokens, dtype=np.int64)
         if self.tokens.ndim != 2 or self.tokens.shape[1] < 1:
             raise InputError(f"tokens must have shape [rows, length] with length >= 1, got {self.tokens.shape}")
@@ -221,7 +223,7 @@ class UnmaskPlant:
 
     def _reveal(self, action: RevealAction) -> None:
         rows = self._rows
-        chosen = reveal_prefix(
+        chosen = self.select(
             self._of_rows(action.rank),
             self._of_rows(action.cost),
             self._of_rows(self.masked),
