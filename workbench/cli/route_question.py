@@ -42,7 +42,7 @@ def one_question(
         task="question",
         question_id="0",
         text=text,
-        kind=AnswerKind.CHOICE if options else AnswerKind.NUMBER,
+        kind=AnswerKind.CHOICE if options else AnswerKind.TEXT,
         answer=letters[0] if options else "?",  # unknown: only how it is asked matters
         labels=letters,
         options=tuple(options),
@@ -58,7 +58,8 @@ def one_question(
     out.say(f"numbers   {numbers}")
     out.say(f"decision  {why} ({router_name})")
     out.say(f"answer    {got.text.strip()}")
-    out.say(f"tokens    {got.output_tokens}, probe included; read as: {got.extraction.answer or 'no answer'}")
+    read = f"; read as: {got.extraction.answer or 'no answer'}" if options else ""
+    out.say(f"tokens    {got.output_tokens}, probe included{read}")
     paths = {}
     if directory is not None:
         directory.mkdir(parents=True, exist_ok=True)

@@ -39,6 +39,8 @@ class Extraction:
 
 def extract(text: str, question: Question) -> Extraction:
     """What `text` answers to `question`."""
+    if question.kind is AnswerKind.TEXT:
+        return Extraction(None, "free text")
     cut = RUN_ON.search(text)
     body = PLACEHOLDER.sub(" ", (text[: cut.start()] if cut else text).replace("\N{MINUS SIGN}", "-").replace("**", ""))
     if question.kind is AnswerKind.NUMBER:

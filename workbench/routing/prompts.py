@@ -19,6 +19,7 @@ REQUIRED = {
     AnswerKind.CHOICE: ("question", "options"),
     AnswerKind.LABEL: ("question",),
     AnswerKind.NUMBER: ("question",),
+    AnswerKind.TEXT: ("question",),
 }
 SCORED = {AnswerKind.CHOICE: ("text", "label"), AnswerKind.LABEL: ("label",)}
 
@@ -48,7 +49,7 @@ class Prompts:
 
     def scored_texts(self, question: Question) -> tuple[str, ...]:
         """What is scored for each label, in the order of `question.labels`; empty for numbers."""
-        if question.kind is AnswerKind.NUMBER:
+        if question.kind not in self.scored:
             return ()
         texts = question.options if self.scored[question.kind] == "text" else question.labels
         return tuple(f" {text.strip().rstrip('.')}" for text in texts)

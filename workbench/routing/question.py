@@ -10,11 +10,12 @@ class AnswerKind(StrEnum):
     CHOICE = "choice"  # a letter that stands for an option text
     LABEL = "label"  # one of a few words, such as true and false
     NUMBER = "number"
+    TEXT = "text"  # free text: shown, not scored
 
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """`labels` are the allowed answers of a CHOICE (A, B, ...) or LABEL question, empty for a NUMBER.
+    """`labels` are the allowed answers of a CHOICE (A, B, ...) or LABEL question, empty for a NUMBER or free TEXT.
 
     `options` are the texts behind the letters of a CHOICE question, else empty. `answer` is one of `labels`, or a number
     as written.
@@ -34,7 +35,7 @@ class Question:
             raise InputError(f"{where}: the question text is empty")
         if not self.answer.strip():
             raise InputError(f"{where}: no answer given; every row of a task needs one")
-        if self.kind is AnswerKind.NUMBER:
+        if self.kind in (AnswerKind.NUMBER, AnswerKind.TEXT):
             return
         if len(self.labels) < 2 or len(set(self.labels)) < len(self.labels):
             raise InputError(f"{where}: needs at least two different answers to choose from, got {list(self.labels)}")
