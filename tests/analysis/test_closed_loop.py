@@ -139,3 +139,36 @@ def test_gain_and_phase_margins_against_python_control(delay, gain):
     gm, pm, *_ = control.margin(loop_transfer(law, 1.0, delay))
     assert gain_margin(law, 1.0, delay) == pytest.approx(gm, rel=1e-6)
     assert phase_margin_rad(law, 1.0, delay) == pytest.approx(np.deg2rad(pm), rel=1e-9)
+
+
+def test_every_temperature_controller_of_the_catalog_has_a_law_or_a_reason():
+    from controllers.temperature.gain_scheduled import GainScheduled
+    from workbench.catalog import CATALOG
+    from workbench.errors import InputError
+    from workbench.protocols import DecisionPoint
+
+    for kind in CATALOG[DecisionPoint.TEMPERATURE].values():
+        names = set(kind.__dataclass_fields__)
+        given = {"target_entropy_nats": 2.0, "vocab_size": N}
+        controller = kind(**{k: v for k, v in given.items() if k in names})
+        if kind.__name__ == "Mirostat":
+            with pytest.raises(InputError, match="mu"):
+                loop.law_of(controller)
+            continue
+        law = loop.law_of(controller, varentropy_nats2=4.0)
+        assert law.name == kind.__name__
+        stable = is_stable_frozen(law, 4.0, 0)
+        assert stable == (kind.__name__ != "IntegralExplore")
+    with pytest.raises(InputError, match="varentropy"):
+        loop.law_of(GainScheduled(target_entropy_nats=2.0, vocab_size=N))
+
+
+@pytest.mark.parametrize("delay", [0, 1, 3])
+def test_an_anchored_law_is_interleaved_loops_without_delay(delay):
+    law = loop.anchored(0.05)
+    assert is_stable_frozen(law, 39.9, delay)
+    assert not is_stable_frozen(law, 40.1, delay)
+    path = loop.simulate(law, [12.0] * 12, delay)
+    expected = [(1 - 0.6) ** (-(-k // (delay + 1))) for k in range(13)]
+    assert np.allclose(path, expected)
+    assert gain_margin(law, 12.0, delay) == pytest.approx(40.0 / 12.0, rel=1e-6)

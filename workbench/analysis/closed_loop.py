@@ -15,6 +15,9 @@ m = d + len(taps) - 1, so the matrix is affine in V: A(V) = A_0 + V A_1.
     explore (integral)   1    -k
     EDT on tempered H    0    theta |ln N| / H^2            local
     fixed, exact solve   0    none
+
+An *anchored* law starts from the temperature its measurement was made at, x_{k+1} = x_{k-d} - k_i y_{k-d}: it is d + 1
+loops without delay, interleaved. Its state is (x_k, ..., x_{k-d}).
 Source: ours.
 """
 
@@ -24,6 +27,17 @@ from fractions import Fraction
 
 import numpy as np
 
+from controllers.temperature.anchored import AnchoredI
+from controllers.temperature.edt import EDT
+from controllers.temperature.exact import ExactSolve
+from controllers.temperature.explore import IntegralExplore
+from controllers.temperature.fixed import Fixed
+from controllers.temperature.gain_scheduled import GainScheduled
+from controllers.temperature.matched_constant import MatchedConstant
+from controllers.temperature.mirostat import Mirostat
+from controllers.temperature.pi import PITemperature
+from controllers.temperature.pid import PIDTemperature
+from controllers.temperature.positional import PositionalPI
 from workbench.analysis.exact import Matrix
 from workbench.errors import InputError
 from workbench.signals import FloatArray
@@ -38,6 +52,7 @@ class LinearLaw:
     name: str
     taps: tuple[Number, ...]
     integrates: bool = True
+    is_anchored: bool = False
 
     def __post_init__(self) -> None:
         if any(not np.isfinite(float(tap)) for tap in self.taps):
@@ -73,20 +88,50 @@ def fixed() -> LinearLaw:
     return LinearLaw("fixed", (), integrates=False)
 
 
-def law_of(controller: object) -> LinearLaw:
-    """The linear law of a controller object: its `gain` or `k_i`, `k_p` and `k_d` as it uses them."""
-    k_i = getattr(controller, "gain", None)
-    k_i = getattr(controller, "k_i", None) if k_i is None else k_i
-    if not isinstance(k_i, (int, float)):
-        raise InputError(f"{type(controller).__name__} has no integral gain; describe it with closed_loop.LinearLaw")
-    k_p, k_d = getattr(controller, "k_p", 0.0), getattr(controller, "k_d", 0.0)
-    law = proportional_integral_derivative(k_p, k_i, k_d)
-    taps = law.taps if k_d else law.taps[:2] if k_p else law.taps[:1]
-    return LinearLaw(type(controller).__name__, taps)
+def anchored(k_i: Number) -> LinearLaw:
+    return LinearLaw("anchored I", (k_i,), is_anchored=True)
+
+
+def law_of(controller: object, varentropy_nats2: float | None = None) -> LinearLaw:
+    """The linear law of a temperature controller of the catalog, wrappers looked through.
+
+    Truncation (MinP, TopH) acts after H is measured and clamps are nonexpansive, so neither changes it; a `Delayed` adds
+    to `delay_steps`, which is the caller's (`controllers.wrappers.wrapped_delay_steps`). A gain-scheduled law needs the
+    varentropy at its solution. Laws that do not feed tempered H back (fixed, matched, exact solve, EDT on raw entropy)
+    have no loop. Raises InputError for Mirostat, whose loop is in mu, and for anything else it does not know.
+    """
+    while hasattr(controller, "inner"):
+        controller = controller.inner
+    match controller:
+        case PITemperature() | PositionalPI():
+            law = (
+                proportional_integral(controller.k_p, controller.gain) if controller.k_p else integral(controller.gain)
+            )
+        case PIDTemperature():
+            law = proportional_integral_derivative(controller.k_p, controller.gain, controller.k_d)
+        case AnchoredI():
+            law = anchored(controller.gain)
+        case IntegralExplore():
+            law = explore(controller.k)
+        case GainScheduled():
+            if varentropy_nats2 is None:
+                raise InputError("GainScheduled is linear only near a solution; give the varentropy_nats2 there")
+            law = gain_scheduled(controller.k, varentropy_nats2, controller.varentropy_floor_nats2)
+        case Fixed() | MatchedConstant() | ExactSolve() | EDT():
+            law = fixed()
+        case Mirostat():
+            raise InputError("Mirostat's loop is in mu, not in ln T; it has no place in this family")
+        case _:
+            raise InputError(f"no linear law is known for {type(controller).__name__}; build a LinearLaw for it")
+    return LinearLaw(type(controller).__name__, law.taps, law.integrates, law.is_anchored)
 
 
 def exact_matrix(law: LinearLaw, varentropy: Fraction, delay_steps: int = 0) -> Matrix:
     """A(V) in rationals. The gains must be rational (`Fraction` or int)."""
+    if law.is_anchored:
+        rows = [[Fraction(int(i == j + 1)) for j in range(delay_steps + 1)] for i in range(delay_steps + 1)]
+        rows[0][delay_steps] += 1 - Fraction(law.taps[0]) * varentropy
+        return rows
     past = max(delay_steps + len(law.taps) - 1, 0)
     size = past + 1
     rows = [[Fraction(0)] * size for _ in range(size)]
@@ -106,6 +151,8 @@ def exact_matrix(law: LinearLaw, varentropy: Fraction, delay_steps: int = 0) -> 
 
 def frozen_polynomial(law: LinearLaw, varentropy: Number, delay_steps: int = 0) -> list[Fraction]:
     """The characteristic polynomial of A(V), z^m (z - a) + V sum_j c_j z^(m-d-j), constant term first; exact."""
+    if law.is_anchored:  # z^(d+1) - 1 + V k_i
+        return [Fraction(varentropy) * Fraction(law.taps[0]) - 1, *[Fraction(0)] * delay_steps, Fraction(1)]
     m = max(delay_steps + len(law.taps) - 1, 0)
     coefficients = [Fraction(0)] * (m + 2)
     coefficients[m + 1] += 1
@@ -117,7 +164,7 @@ def frozen_polynomial(law: LinearLaw, varentropy: Number, delay_steps: int = 0) 
 
 def matrix(law: LinearLaw, varentropy: float, delay_steps: int = 0) -> FloatArray:
     """A(V) in floats [m + 1, m + 1]."""
-    exact_law = LinearLaw(law.name, tuple(Fraction(tap) for tap in law.taps), law.integrates)
+    exact_law = LinearLaw(law.name, tuple(Fraction(tap) for tap in law.taps), law.integrates, law.is_anchored)
     return np.array(exact_matrix(exact_law, Fraction(float(varentropy)), delay_steps), dtype=np.float64)
 
 
@@ -128,7 +175,7 @@ def simulate(law: LinearLaw, varentropy: Sequence[float], delay_steps: int = 0, 
     """
     state = np.full(max(delay_steps + len(law.taps), 1), 0.0)
     state[0] = start
-    state[1:] = varentropy[0] * start
+    state[1:] = start if law.is_anchored else varentropy[0] * start
     path, matrices = [start], {v: matrix(law, v, delay_steps) for v in set(varentropy)}
     for v in varentropy:
         state = matrices[v] @ state

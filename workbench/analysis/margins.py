@@ -49,6 +49,8 @@ def is_stable_frozen(law: LinearLaw, varentropy: Number, delay_steps: int = 0) -
 
 def _loop(law: LinearLaw, varentropy: float, delay_steps: int) -> tuple[FloatArray, FloatArray]:
     """Numerator and denominator of L(z) = V sum_j c_j z^-(d+j) / (z - a), highest power first."""
+    if law.is_anchored:  # V k_i / (z^(d+1) - 1)
+        return np.array([varentropy * float(law.taps[0])]), np.array([1.0, *[0.0] * delay_steps, -1.0])
     last = delay_steps + max(len(law.taps) - 1, 0)
     numerator = np.zeros(last + 1)
     for j, tap in enumerate(law.taps):
@@ -79,6 +81,8 @@ def gain_margin(law: LinearLaw, varentropy: float, delay_steps: int = 0, num_fre
     """
     from scipy.optimize import brentq
 
+    if law.is_anchored:
+        delay_steps = 0  # d + 1 interleaved loops without delay
     numerator, denominator = _loop(law, varentropy, delay_steps)
 
     def loop(z: FloatArray | complex) -> np.ndarray:
@@ -107,6 +111,8 @@ def phase_margin_rad(law: LinearLaw, varentropy: float, delay_steps: int = 0) ->
     """By python-control."""
     import control
 
+    if law.is_anchored:
+        delay_steps = 0
     with warnings.catch_warnings():  # it evaluates the loop at its own pole z = 1, and says when it changes its method
         warnings.simplefilter("ignore")
         _, phase, *_ = control.margin(loop_transfer(law, varentropy, delay_steps))
