@@ -10,7 +10,15 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from sims.entropy_process import EntropyProcess, LawTable, ProcessState, draw_tokens, new_draws, new_state
+from sims.entropy_process import (
+    END_SLOPE,
+    EntropyProcess,
+    LawTable,
+    ProcessState,
+    draw_tokens,
+    new_draws,
+    new_state,
+)
 from sims.mass_process import (
     MassProcess,
     MassState,
@@ -42,8 +50,12 @@ class SimExecutor:
         seed: int = 0,
         mass: MassProcess | None = None,
         temperature: float = 1.0,
+        draw_ends: bool = False,
     ) -> None:
-        """`mass`: None leaves block masses unmeasured; every block is then read."""
+        """`mass`: None leaves block masses unmeasured; every block is then read.
+
+        draw_ends: output lengths of the requests are caps, and tokens end them by the process's hazard.
+        """
         if not 0 <= seed < SEED_RANGE:
             raise InputError(f"seed must be in [0, 2^63), got {seed}")
         if not 0.0 <= temperature < np.inf:
@@ -54,6 +66,8 @@ class SimExecutor:
         self._default_temperature = temperature
         self._rates = step_cost.rates
         self._law = process.table_for(kind_names)
+        if not draw_ends:
+            self._law.numbers[:, END_SLOPE] = np.nan
         self._mass_numbers = (mass.sink, mass.decay, mass.spread, mass.flicker) if mass else (0.0, 0.0, 0.0, 0.0)
         self._grow(64, 16)
 

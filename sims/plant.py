@@ -106,7 +106,7 @@ def build_plant(
         settings = scenario.engine_config(num_blocks)
     executor = SimExecutor(
         cost, calibration.process, requests.kind_names, seed=seed, temperature=settings.temperature,
-        mass=calibration.mass if DecisionPoint.KEEP in controlled else None,
+        mass=calibration.mass if DecisionPoint.KEEP in controlled else None, draw_ends=not requests.length_known,
     )  # fmt: skip
     plant = EnginePlant(requests, executor, SimClock(), settings, controlled, window_steps)
     if can_leap(plant):

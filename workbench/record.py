@@ -101,7 +101,7 @@ class ArmRecorder:
         """Write tables and manifest into `directory`; returns it. Raises `InputError` where nothing can be written."""
         tables = {
             "steps": pa.table(plant.telemetry.step_table()),
-            "requests": _request_table(plant, request_columns or {}),
+            "requests": request_table(plant, request_columns or {}),
         }
         if self.window_steps:
             tables["sequences"] = self._sequence_table(plant)
@@ -163,7 +163,7 @@ def _column(parts: list[np.ndarray]) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array(offsets), pa.array(np.concatenate(values)))
 
 
-def _request_table(plant: EnginePlant, extra: Mapping[str, Any]) -> pa.Table:
+def request_table(plant: EnginePlant, extra: Mapping[str, Any]) -> pa.Table:
     requests, ledger = plant.requests, plant.ledger
     n = len(requests)
     status = [RequestStatus(code).name.lower() for code in ledger.status]

@@ -84,7 +84,7 @@ def made_plant(requests, arm="", *, config=None, seed=0, cost=None, process=None
     )
     executor = executor or SimExecutor(
         cost or made_cost(), process or made_process(), requests.kind_names, seed=seed,
-        mass=MassProcess() if mass and "P" in arm else None,
+        mass=MassProcess() if mass and "P" in arm else None, draw_ends=True,
     )  # fmt: skip
     return EnginePlant(requests, executor, SimClock(), config, frozenset(controllers)), controllers
 

@@ -65,7 +65,12 @@ def test_priorities_against_cobham():
 @pytest.mark.long
 def test_shortest_remaining_time_against_schrage_and_miller():
     run = run_queue(
-        service="exponential", load=0.6, count=60_000, seed=5, pieces=20, controllers={DecisionPoint.ORDER: SRPTOracle()}
+        service="exponential",
+        load=0.6,
+        count=60_000,
+        seed=5,
+        pieces=20,
+        controllers={DecisionPoint.ORDER: SRPTOracle()},
     )
     found = batch_means(run.sojourn)
     # A step of 1/20 is not interrupted: an arrival waits half a step more at most.
