@@ -32,6 +32,14 @@ def test_a_constructor_refuses_the_end_of_the_interval_and_accepts_just_below():
         PITemperature(target_entropy_nats=2.0, vocab_size=49152, k_i=high * 1.0001, delay_steps=2)
 
 
+def test_the_anchored_law_keeps_the_interval_of_no_delay():
+    from controllers.temperature.anchored import AnchoredI
+
+    high = gain_interval("I", 49152, 0).high
+    law = AnchoredI(target_entropy_nats=2.0, vocab_size=49152, delay_steps=4, k_i=0.999 * high)
+    assert gain_interval(law, 49152, 4).high == gain_interval("anchored", 49152, 9).high == high
+
+
 def test_every_interval_names_a_certificate_that_exists():
     from workbench.analysis.certificates.table import CERTIFICATES
 

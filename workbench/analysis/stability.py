@@ -44,8 +44,9 @@ def frozen_limit(delay_steps: int) -> float:
 def gain_interval(law: object, vocab_size: int, delay_steps: int) -> GainInterval:
     """The proven interval of the integral gain k_i of `law` over `vocab_size` outcomes.
 
-    law: "I", "explore" or "gain-scheduled", or an object whose k_p and k_d (1/nat) the interval has to leave room for.
-    "gain-scheduled" is in multiples of 1/max(V, V_floor) and local only; "explore" has no stable gain.
+    law: "I", "anchored", "explore" or "gain-scheduled", or an object whose k_p and k_d (1/nat) the interval has to leave
+    room for. "anchored" has the interval of no delay at any delay; "gain-scheduled" is in multiples of 1/max(V, V_floor)
+    and local only; "explore" has no stable gain.
     Raises InputError for an unknown name, vocab_size < 2 or delay_steps < 0.
     """
     if vocab_size < 2:
@@ -57,8 +58,12 @@ def gain_interval(law: object, vocab_size: int, delay_steps: int) -> GainInterva
             return GainInterval(0.0, 0.0, "explore-expands")
         if law == "gain-scheduled":
             return GainInterval(0.0, frozen_limit(delay_steps), "gain-scheduled-two-cycle")
-        if law != "I":
-            raise InputError(f"unknown law {law!r}; known: I, explore, gain-scheduled, or a controller object")
+        if law not in ("I", "anchored"):
+            raise InputError(
+                f"unknown law {law!r}; known: I, anchored, explore, gain-scheduled, or a controller object"
+            )
+    if law == "anchored" or type(law).__name__ == "AnchoredI":
+        return GainInterval(0.0, 2.0 / max_varentropy(vocab_size), "gain-bound")
     k_p, k_d = float(getattr(law, "k_p", 0.0)), float(getattr(law, "k_d", 0.0))
     room = 2.0 / max_varentropy(vocab_size) - 2.0 * abs(k_p) - 4.0 * abs(k_d)
     name = "velocity-varying" if k_d or (k_p and delay_steps) else "pi-varying" if k_p else "delay-varying"
