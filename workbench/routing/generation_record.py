@@ -58,7 +58,7 @@ class Settings:
     max_direct_tokens: int = 16
     max_cot_tokens: int = 256
     temperature: float = 0.0
-    chunk_questions: int = 128  # written together; the model runs at most 32 of them at once, new ones as old ones end
+    chunk_questions: int = 128  # written together; the model runs at most 64 of them at once, new ones as old ones end
     check_every_tokens: int = 32  # early stop: how often a chain of thought is asked; 0: never
 
     def __post_init__(self) -> None:

@@ -10,6 +10,8 @@ from workbench.live.session import LiveModel
 from workbench.routing.likelihood import score_branches
 from workbench.routing.text_model import Branch, BranchScore, Reply
 
+MAX_RUNNING = 64  # replies generated at once
+
 
 class LiveTextModel:
     """Raises `InputError` for a model without a tokenizer or a chat template."""
@@ -58,7 +60,7 @@ class LiveTextModel:
             PromptSpec(token_ids=tuple(p), seed=s if temperature > 0.0 else None)
             for p, s in zip(prompts, seeds, strict=True)
         ]
-        made = self.live.generate(specs, max_tokens=max_tokens, temperature=temperature)
+        made = self.live.generate(specs, max_tokens=max_tokens, temperature=temperature, max_running=MAX_RUNNING)
         return [
             Reply(
                 token_ids=tuple(int(t) for t in g.token_ids),
