@@ -1,6 +1,6 @@
 """Triton paged attention: decode with a block keep-list and the mass of each block, and prefill chunks.
 
-Decode. Program (row, KV head, split) walks its share of the row's blocks, 64 tokens or more at a time, for all query
+Decode. Program (row, KV head, split) walks its share of the row's blocks, 16 tokens or more at a time, for all query
 heads of the group together, with the usual running maximum. Beside the partial output it stores, per query head and
 block, the log-sum-exp of the block's scores; a second kernel merges the splits and turns those into masses
 
@@ -19,8 +19,7 @@ from torch import Tensor
 from kernels.launch import FLOATS, POINTER, Shipped, check, next_power_of_2, num_splits
 from kernels.reference.attention import AttentionOutput, check_cache, check_table
 
-MIN_TILE_TOKENS = 64  # keys a decode program scores at once
-CHUNK_TILE = 32  # and a prefill program
+CHUNK_TILE = 32  # keys a prefill program scores at once
 
 
 @triton.jit
@@ -234,6 +233,22 @@ def _precision(dtype: torch.dtype) -> str:
     return "ieee" if torch.version.hip else "tf32x3"
 
 
+def _queries(dtype: torch.dtype, head: int) -> int:
+    """Queries a prefill program takes; float32 holds fewer in registers."""
+    if dtype == torch.float32:
+        return 32 if head <= 64 else 16
+    return 64
+
+
+def _tile_tokens(dtype: torch.dtype) -> int:
+    """Keys a decode program scores at once, at least one block."""
+    return 16 if dtype == torch.float32 else 32
+
+
+def _decode_warps(dtype: torch.dtype, head: int) -> int:
+    return 8 if dtype == torch.float32 and head > 64 else 4
+
+
 DOT_TYPES = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16, torch.float16: tl.float16}
 
 
@@ -274,7 +289,7 @@ def paged_attention(
     mass = torch.empty(rows, heads, max_blocks, dtype=torch.float32, device=q.device)
     if rows == 0:
         return AttentionOutput(out, lse, mass)
-    tile_blocks = max(1, MIN_TILE_TOKENS // block_size)
+    tile_blocks = max(1, _tile_tokens(q.dtype) // block_size)
     splits = num_splits(rows * kv_heads, max_blocks, q.device, tile_blocks)
     head = max(16, next_power_of_2(head_size))
     part = torch.empty(rows, heads, splits, head_size, dtype=torch.float32, device=q.device)
@@ -284,7 +299,7 @@ def paged_attention(
         mass, scale, window_tokens or 0, num_blocks, kv_heads, group, head_size, max_blocks, splits,
         HAS_KEEP=keep is not None, BLOCK_SIZE=block_size, TILE_BLOCKS=tile_blocks,
         GROUP=max(16, next_power_of_2(group)), HEAD=head, PRECISION=_precision(q.dtype), DOT=_dot_type(q),
-        num_warps=4,
+        num_warps=_decode_warps(q.dtype, head),
     )  # fmt: skip
     merge_kernel[(rows, heads)](
         part, part_lse, mass, context_tokens, out, lse, heads, head_size, max_blocks, block_size, splits,
@@ -319,8 +334,8 @@ def chunk_attention(
     out = torch.empty_like(q)
     if tokens == 0:
         return out
-    queries = min(64, max(16, next_power_of_2(tokens)))
     head = max(16, next_power_of_2(head_size))
+    queries = min(_queries(q.dtype, head), max(16, next_power_of_2(tokens)))
     chunk_kernel[(-(-tokens // queries), heads)](
         q, k_cache, v_cache, block_table, out, scale, tokens, start, window_tokens or 0, num_blocks, kv_heads, group,
         head_size, block_size, CAUSAL=causal, QUERIES=queries, TILE=CHUNK_TILE, HEAD=head,
@@ -344,8 +359,9 @@ def shipped() -> list[Shipped]:
                          "part_lse_ptr": "*fp32", "block_lse_ptr": "*fp32", "scale": "fp32", "window": "i32",
                          "num_blocks": "i32", "kv_heads": "i32", "group": "i32", "head_size": "i32",
                          "max_blocks": "i32", "splits": "i32"},
-                        {"HAS_KEEP": has_keep, "BLOCK_SIZE": 16, "TILE_BLOCKS": 4, "GROUP": 16, "HEAD": head,
+                        {"HAS_KEEP": has_keep, "BLOCK_SIZE": 16, "TILE_BLOCKS": _tile_tokens(dtype) // 16, "GROUP": 16, "HEAD": head,
                          "PRECISION": precision, "DOT": DOT_TYPES[dtype]},
+                        _decode_warps(dtype, head),
                     )
                 )  # fmt: skip
             configurations.append(
@@ -354,7 +370,7 @@ def shipped() -> list[Shipped]:
                     {"q_ptr": pointer, "k_ptr": pointer, "v_ptr": pointer, "table_ptr": "*i32", "out_ptr": pointer,
                      "scale": "fp32", "tokens": "i32", "start": "i32", "window": "i32", "num_blocks": "i32",
                      "kv_heads": "i32", "group": "i32", "head_size": "i32", "block_size": "i32"},
-                    {"CAUSAL": True, "QUERIES": 64, "TILE": CHUNK_TILE, "HEAD": head, "PRECISION": precision,
+                    {"CAUSAL": True, "QUERIES": _queries(dtype, head), "TILE": CHUNK_TILE, "HEAD": head, "PRECISION": precision,
                      "DOT": DOT_TYPES[dtype]},
                     4 if head <= 64 else 8,
                 )
