@@ -42,7 +42,9 @@ def unmask(
     ] = 0.0,
     study: Annotated[
         str | None,
-        typer.Option(help="pairs, bounds, growth, algorithms, frontier, speed or proteins; each states and checks."),
+        typer.Option(
+            help="pairs, bounds, growth, algorithms, frontier, speed, queue or proteins; each states and checks."
+        ),
     ] = None,
     frontier: Annotated[bool, typer.Option("--frontier", help="Same as --study frontier.")] = False,
     pictures: Annotated[

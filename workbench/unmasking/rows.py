@@ -39,6 +39,7 @@ class MaskedRows:
         self.width = int(length[is_diffusion].max(initial=1))
         self._predictor_of, self._seed, self._measure_divergence = predictor_of, seed, measure_divergence
         self._plants: dict[int, UnmaskPlant] = {}
+        self._predicted: set[int] = set()  # slots whose pass is done and not yet revealed from
         self.tokens: dict[int, IntArray] = {}  # request id -> what it was decoded to
 
     def admit(self, request_id: int, slot: int) -> None:
@@ -55,8 +56,10 @@ class MaskedRows:
         self.tokens[int(plant.request_id[0])] = plant.tokens[0]
 
     def forward(self, slots: IntArray) -> None:
-        for slot in slots:
-            self._plants[int(slot)].advance()
+        for slot in map(int, slots):
+            if slot not in self._predicted:
+                self._plants[slot].advance()
+                self._predicted.add(slot)
 
     def measurements(self, slots: IntArray, num_slots: int) -> dict[str, Any]:
         out = blank_like(RevealObservation, num_slots, **dict.fromkeys(WIDE, self.width))
@@ -73,6 +76,7 @@ class MaskedRows:
         counts = np.zeros(slots.size, dtype=np.int64)
         for index, slot in enumerate(slots):
             plant = self._plants[int(slot)]
+            self._predicted.discard(int(slot))
             before = int(plant.masked.sum())
             plant.apply(RevealAction.point, _row(action, int(slot), plant.length))
             counts[index] = before - int(plant.masked.sum())

@@ -15,6 +15,7 @@ STUDIES: dict[str, str] = {
     "algorithms": "Algorithm 2 against Algorithm 1 and against its two possible rates",
     "frontier": "divergence against iterations for every oracle and policy",
     "speed": "one full run of Algorithm 1 against its forward-backward passes",
+    "queue": "autoregressive and masked-diffusion requests in one simulated queue",
     "proteins": "AntiBERTy and Sapiens: recovery, pseudo-perplexity and passes for every policy",
 }
 
