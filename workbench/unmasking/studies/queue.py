@@ -29,7 +29,7 @@ from workbench.unmasking.rows import MaskedRows
 from workbench.unmasking.studies import Tell, command_of
 from workbench.unmasking.study import Study
 
-GPU, MODEL = "a100", "llama-2-7b"
+GPU, MODEL = "A100-80G", "Llama-2-7B"
 LENGTH, ENTROPY_NATS, PROMPT, RATE_PER_S = 128, 12.0, 128, 4.0
 POLICIES = (
     "left-to-right:1",
@@ -92,10 +92,10 @@ def study(*, repeats: int | None, seed: int, tell: Tell) -> Study:
         found.figures |= {f"{key}_passes": passes, f"{key}_e2e_s": spans[-1][1], f"{key}_kl_nats": kl.mean}
         tell((index + 1) / len(POLICIES))
     found.state("every request ends with exactly the tokens it asked for", all_done)
-    order = np.argsort([p for p, _ in spans], kind="stable")
-    ends = np.array([e for _, e in spans])[order]
+    fewer = [(a, b) for a in spans for b in spans if a[0] < 0.9 * b[0]]
     found.state(
-        "fewer passes mean a sooner end of the diffusion requests, policy by policy", bool(np.all(np.diff(ends) >= 0))
+        "a policy that needs a tenth fewer passes than another ends its diffusion requests sooner",
+        all(a[1] < b[1] for a, b in fewer),
     )
     found.notes.append(
         "A pass computes every position again and keeps nothing: with one position a pass, diffusion costs about as many full "
