@@ -40,7 +40,6 @@ def write_page(results: Sequence[Result], directory: Path, self_test: bool) -> d
     ]
     rejections = [x for r in results for x in r.rejections]
     page = template.render(
-        css=(files("workbench.report") / "page.css").read_text(encoding="utf-8"),
         results=rows,
         holding=sum(r.verdict.holds for r in results),
         total_s=sum(r.prove_s + r.check_s for r in results),
