@@ -63,6 +63,11 @@ class Study:
         self.statements.append(Statement(text, bool(holds)))
 
 
-def fitted_power(x: Sequence[float], y: Sequence[float]) -> float:
-    """Slope of ln y on ln x by least squares."""
-    return float(np.polyfit(np.log(np.asarray(x, float)), np.log(np.asarray(y, float)), 1)[0])
+def fitted_power(x: Sequence[float], y: Sequence[float], half_width: Sequence[float] | None = None) -> Estimate:
+    """Slope of ln y on ln x by least squares; its interval from those of y (0 where none is given)."""
+    u, v = np.log(np.asarray(x, float)), np.log(np.asarray(y, float))
+    weight = (u - u.mean()) / ((u - u.mean()) ** 2).sum()
+    spread = (
+        np.zeros(u.size) if half_width is None else np.nan_to_num(np.asarray(half_width, float)) / np.asarray(y, float)
+    )
+    return Estimate(float(weight @ v), float(np.sqrt(((weight * spread) ** 2).sum())))

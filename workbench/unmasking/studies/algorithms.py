@@ -73,7 +73,7 @@ def study(*, repeats: int | None, seed: int, tell: Tell) -> Study:
     series, roots = [], []
     for entropy, points in lines.items():
         x = [p[0] for p in points]
-        one, two = (fitted_power(x, [p[j] for p in points]) for j in (1, 2))
+        one, two = (fitted_power(x, [p[j] for p in points]).mean for j in (1, 2))
         found.figures |= {f"power_algorithm_1_h{entropy:g}": one, f"power_algorithm_2_h{entropy:g}": two}
         roots.append(two)
         series.append(Series(f"Algorithm 1, H = {entropy:g}", x, [p[1] for p in points]))

@@ -78,15 +78,15 @@ def study(*, repeats: int | None, seed: int, tell: Tell) -> Study:
     series = []
     for (name, fixed), points in lines.items():
         x, y = [p[0] for p in points], [p[1] for p in points]
-        power = fitted_power(x, y)
-        found.figures[f"power_{name}_{'fixed' if fixed else 'proportional'}"] = power
+        power = fitted_power(x, y, [p[2] for p in points])
+        found.figures[f"power_{name}_{'fixed' if fixed else 'proportional'}"] = power.mean
         if fixed:
             found.state(
-                f"{name}, H(X0) = {ENTROPY_NATS:g} nats: iterations grow as L^{power:.3f}, at most L^{LIMIT_POWER}",
-                power <= LIMIT_POWER,
+                f"{name}, H(X0) = {ENTROPY_NATS:g} nats: iterations grow as L to the {power}, at most {LIMIT_POWER} within its interval",
+                power.low <= LIMIT_POWER,
             )
             matched = [p for p in points if p[3] > 0]
-            other = fitted_power([p[0] for p in matched], [p[3] for p in matched])
+            other = fitted_power([p[0] for p in matched], [p[3] for p in matched]).mean
             found.figures[f"power_{name}_uniform"] = other
             found.notes.append(
                 f"{name}: the uniform schedule of equal divergence grows as L^{other:.2f}, from {matched[0][3]:g} to "
@@ -95,8 +95,8 @@ def study(*, repeats: int | None, seed: int, tell: Tell) -> Study:
             series.append(Series(f"{name}, uniform of equal KL", [p[0] for p in matched], [p[3] for p in matched]))
         else:
             found.state(
-                f"{name}, H(X0) = {RATE_NATS:g} L: the gain is gone, iterations grow as L^{power:.3f}, at least L^0.9",
-                power >= 0.9,
+                f"{name}, H(X0) = {RATE_NATS:g} L: the gain is gone, iterations grow as L to the {power}, at least 0.9 within its interval",
+                power.high >= 0.9,
             )
         label = f"{name}, H = {ENTROPY_NATS:g}" if fixed else f"{name}, H = {RATE_NATS:g} L"
         series.append(Series(label, x, y, [p[2] for p in points]))
