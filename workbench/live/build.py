@@ -113,7 +113,7 @@ def request_columns(model: LiveModel, made: LivePlant) -> Callable[[], Mapping[s
         tokenizer = model.tokenizer
         # A pruned run judges its tokens by pruned logits: quality is what the whole model says of them.
         nll = np.array(plant.telemetry.request_columns()["nll_raw_nats"], np.float64)
-        for i in np.flatnonzero(executor.lost_mass > 0.0):
+        for i in np.flatnonzero(executor.pruned):
             if answers[i] and min(answers[i]) >= 0:
                 nll[i] = model.score(executor.prompts[i], answers[i]).surprisal_raw_nats.sum()
         return {

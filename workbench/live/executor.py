@@ -8,17 +8,17 @@ for the record (entropies at extra temperatures, the mass that pruning dropped) 
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import torch
 
-from kernels.laws import LogitStats
 from workbench.engine.executor import Batch, StepResult
+from workbench.live.batch_input import forward_input
 from workbench.live.decoder import Decoder
-from workbench.live.decoder_layout import Chunk, ForwardInput, ForwardOutput
+from workbench.live.decoder_layout import ForwardOutput
 from workbench.live.keep_list import KeepList, choose_blocks
 from workbench.live.kv_cache import KVCache
+from workbench.live.sampler import Sampler
 from workbench.live.step_time import StepTime
 from workbench.protocols import KeepAction, SamplingAction
 from workbench.signals import FloatArray, IntArray
@@ -65,15 +65,14 @@ class LiveExecutor:
         """
         self.decoder, self.cache, self.prompts = decoder, cache, prompts
         self.vocab_size = decoder.config.vocab_size
-        self.seed, self.temperature = seed, temperature
+        self.sampler = Sampler(decoder.ops, seed, temperature, request_seeds, forced)
         self.stop_ids = np.array(sorted(set(stop_ids)), np.int64)
-        self.request_seeds = dict(request_seeds or {})
         self.calibration_temperatures = tuple(calibration_temperatures)
         self.mass_by_head, self.measure_mass, self.measure_dropped = mass_by_head, measure_mass, measure_dropped
-        self.forced, self.on_token, self.on_logits = forced, on_token, on_logits
+        self.on_token, self.on_logits = on_token, on_logits
         self.vocab_size = decoder.config.vocab_size
         self.outputs: list[list[int]] = [[] for _ in prompts]
-        self.lost_mass = np.zeros(len(prompts))  # summed attention mass that pruning left unread, by request
+        self.pruned = np.zeros(len(prompts), np.bool_)  # requests of which some step did not read every block
         self.finish_reasons: list[str | None] = [None] * len(prompts)
         self._tokens = np.zeros((0, 0), np.int64)  # [slot, position] known tokens
         self._evicted_score = np.zeros(0)
@@ -98,10 +97,9 @@ class LiveExecutor:
         started_s = time.perf_counter()
         single = batch.num_tokens == 1
         decode = np.flatnonzero(single)
-        order = np.concatenate([decode, np.flatnonzero(~single)])
-        table = batch.block_table[:, : int(batch.num_blocks.max())]
+        table = batch.slot_block_table[batch.slot, : int(batch.num_blocks.max())]
         kept = self._keep_list(batch, keep, decode, table)
-        forward = self._forward_input(batch, order, decode, table)
+        forward = forward_input(batch, self._tokens, decode, table, self.decoder.device)
         output = self.decoder.forward(
             forward,
             self.cache,
@@ -114,7 +112,7 @@ class LiveExecutor:
         columns = {name: np.full(n, np.nan) for name in STATISTICS}
         token_id = np.full(n, -1, np.int64)
         if rows.size:
-            statistics = self._statistics(batch, rows, output.logits, sampling)
+            statistics = self.sampler.draw(batch, rows, output.logits, sampling)
             for name in STATISTICS:
                 columns[name][rows] = getattr(statistics, name).numpy(force=True)
             token_id[rows] = statistics.token_id.numpy(force=True)
@@ -122,7 +120,7 @@ class LiveExecutor:
         extra = self._for_the_record(batch, rows, output)
         read, dense = self._kv_tokens(batch, decode, output)
         self._step_time.add(int(batch.num_tokens.sum()), read, elapsed_s)
-        block_mass, dropped = self._mass(batch, decode, output, kept)
+        block_mass, dropped = self._mass(batch, decode, table, output, kept)
         bytes_per_token = self.cache.bytes_per_token
         return StepResult(
             elapsed_s=elapsed_s,
@@ -170,88 +168,7 @@ class LiveExecutor:
         mask = torch.from_numpy(kept.keep).to(self.decoder.device)
         return mask[:, None, :].expand(-1, self.decoder.config.num_kv_heads, -1).contiguous()
 
-    def _forward_input(self, batch: Batch, order: IntArray, decode: IntArray, table: np.ndarray) -> ForwardInput:
-        """Tokens in the order of `order`: one for each decode row, then the chunks."""
-        device, size = self.decoder.device, batch.block_size
-        slot, start, count = batch.slot[order], batch.start[order], batch.num_tokens[order]
-        last = np.cumsum(count)
-        row = np.repeat(np.arange(order.size), count)
-        position = np.arange(int(last[-1])) - np.repeat(last - count, count) + start[row]
-        physical = table[order[row], position // size].astype(np.int64)
-        if (physical < 0).any():
-            raise RuntimeError("the engine asked for a token in a block that is not allocated")
-        where = np.empty_like(order)
-        where[order] = last - 1
-        tables = torch.from_numpy(np.maximum(table, 0)).to(device)
-        chunks = tuple(
-            Chunk(first=int(last[i] - count[i]), last=int(last[i]), start=int(start[i]), block_table=tables[order[i]])
-            for i in range(decode.size, order.size)
-        )
-
-        def tensor(array: np.ndarray) -> torch.Tensor:
-            return torch.from_numpy(array).to(device)
-
-        return ForwardInput(
-            token_ids=tensor(self._tokens[slot[row], position]),
-            positions=tensor(position),
-            slot_index=tensor(physical * size + position % size),
-            num_decode=decode.size,
-            block_table=tables[tensor(decode)],
-            context_tokens=tensor((batch.start[decode] + 1).astype(np.int32)),
-            chunks=chunks,
-            logit_rows=tensor(where[batch.samples]),
-        )
-
     # After it
-
-    def _statistics(
-        self, batch: Batch, rows: IntArray, logits: torch.Tensor, sampling: SamplingAction | None
-    ) -> LogitStats:
-        slot, request, index = batch.slot[rows], batch.request_id[rows], batch.token_index[rows]
-        laws: dict[str, Any] = {}
-        temperature = np.full(rows.size, self.temperature)
-        if sampling is not None:
-            temperature = sampling.temperature[slot]
-            laws = {"temperature_min": sampling.temperature_min, "temperature_max": sampling.temperature_max}
-            for name in ("target_entropy_nats", "min_p", "top_h", "mirostat_mu_nats"):
-                if (values := getattr(sampling, name)) is not None:
-                    laws[name] = torch.from_numpy(values[slot]).to(logits.device)
-        seeds = np.array([self.request_seeds.get(int(r), self.seed) for r in request]) if self.request_seeds else None
-
-        def of(some: IntArray | slice, seed: int) -> LogitStats:
-            chosen = {k: v[some] if isinstance(v, torch.Tensor) else v for k, v in laws.items()}
-            return self.decoder.ops.logit_stats(
-                logits[some],
-                torch.from_numpy(temperature[some]).to(logits.device),
-                seed=seed,
-                request_id=torch.from_numpy(request[some]).to(logits.device),
-                token_index=torch.from_numpy(index[some]).to(logits.device),
-                **chosen,
-            )
-
-        if seeds is None:
-            statistics = of(slice(None), self.seed)
-        else:
-            parts = [(some := np.flatnonzero(seeds == seed), of(some, int(seed))) for seed in np.unique(seeds)]
-            back = torch.from_numpy(np.argsort(np.concatenate([some for some, _ in parts]))).to(logits.device)
-            statistics = LogitStats(*(torch.cat(column)[back] for column in zip(*(p for _, p in parts), strict=True)))
-        return statistics if self.forced is None else self._force(request, index, logits, statistics)
-
-    def _force(self, request: IntArray, index: IntArray, logits: torch.Tensor, drawn: LogitStats) -> LogitStats:
-        """The same statistics for the token that was given beforehand."""
-        assert self.forced is not None
-        token = torch.tensor(
-            [self.forced[int(r)][int(i)] for r, i in zip(request, index, strict=True)], device=logits.device
-        )
-        chosen = logits.gather(1, token[:, None])[:, 0]
-        t = drawn.temperature_applied
-        hot = torch.where(t > 0.0, t, 1.0)
-        tempered = (logits / hot[:, None]).logsumexp(dim=1) - chosen / hot
-        return drawn._replace(
-            token_id=torch.where(drawn.token_id < 0, -1, token),
-            surprisal_raw_nats=drawn.log_sum_exp - chosen,
-            surprisal_nats=torch.where(t > 0.0, tempered, 0.0),
-        )
 
     def _for_the_record(self, batch: Batch, rows: IntArray, output: ForwardOutput) -> dict[str, np.ndarray]:
         """Measurements no controller reads, outside the step's time."""
@@ -259,17 +176,10 @@ class LiveExecutor:
         if self.on_logits is not None and rows.size:
             self.on_logits(batch.request_id[rows], batch.token_index[rows], output.logits)
         if self.calibration_temperatures and rows.size:
-            zero = torch.zeros(rows.size, dtype=torch.int64, device=output.logits.device)
             shape = (batch.slot.shape[0], len(self.calibration_temperatures))
             entropy, varentropy = np.full(shape, np.nan), np.full(shape, np.nan)
             for column, t in enumerate(self.calibration_temperatures):
-                at = self.decoder.ops.logit_stats(
-                    output.logits,
-                    torch.full((rows.size,), t, device=zero.device),
-                    seed=0,
-                    request_id=zero,
-                    token_index=zero,
-                )
+                at = self.sampler.at_temperature(output.logits, t)
                 entropy[rows, column] = at.entropy_nats.numpy(force=True)
                 varentropy[rows, column] = at.varentropy_nats2.numpy(force=True)
             extra |= {"entropy_at_temperature": entropy, "varentropy_at_temperature": varentropy}
@@ -281,7 +191,7 @@ class LiveExecutor:
         return extra
 
     def _mass(
-        self, batch: Batch, decode: IntArray, output: ForwardOutput, kept: KeepList | None
+        self, batch: Batch, decode: IntArray, table: np.ndarray, output: ForwardOutput, kept: KeepList | None
     ) -> tuple[FloatArray | None, FloatArray]:
         """Block masses of decode rows, and the mass that was not read (NaN where blocks were evicted earlier)."""
         n = batch.slot.shape[0]
@@ -289,11 +199,10 @@ class LiveExecutor:
         if kept is not None:
             measured = output.dropped_mass
             dropped[decode] = np.nan if measured is None else measured.numpy(force=True)
-            dropped[decode[self._evicted_score[batch.slot[decode]] > 0.0]] = np.nan
-            lost = np.where(
-                (kept.keep.sum(axis=1) < batch.num_blocks[decode]), np.nan_to_num(dropped[decode], nan=1.0), 0.0
-            )
-            np.add.at(self.lost_mass, batch.request_id[decode], lost)
+            inside = np.arange(table.shape[1]) < batch.num_blocks[decode][:, None]
+            dropped[decode[(inside & (table[decode] < 0)).any(axis=1)]] = np.nan
+            less = kept.keep.sum(axis=1) < batch.num_blocks[decode]
+            self.pruned[batch.request_id[decode[less]]] = True
         if output.mass is None or not self.measure_mass:
             return None, dropped
         mass = output.mass.numpy(force=True).astype(np.float64)
