@@ -18,6 +18,7 @@ class FactorialSettings:
     """Knobs of the three controllers when they are on. Targets in nats."""
 
     target_entropy_nats: float
+    temperature_start: float = 1.0
     mass_budget: float = 0.05
     sink_blocks: int = 1
     recent_blocks: int = 4
@@ -29,7 +30,11 @@ class FactorialSettings:
         if "S" in code:
             tables[DecisionPoint.ORDER] = {"kind": "entropy-aging", "aging_nats_per_s": self.aging_nats_per_s}
         if "T" in code:
-            tables[DecisionPoint.TEMPERATURE] = {"kind": "pi", "target_entropy_nats": self.target_entropy_nats}
+            tables[DecisionPoint.TEMPERATURE] = {
+                "kind": "pi",
+                "target_entropy_nats": self.target_entropy_nats,
+                "temperature_start": self.temperature_start,
+            }
         if "P" in code:
             tables[DecisionPoint.KEEP] = {
                 "kind": "least-mass",

@@ -12,6 +12,7 @@ holds the same resolved scenario and seed is not run again.
 
 import multiprocessing
 import os
+import signal
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
@@ -182,7 +183,7 @@ def capacity_per_s(arm: Path) -> float:
 def factorial_tasks(
     run: Path, size: JobSize, trace: Path | None, calibration: Path, target: float, capacity: dict[str, float]
 ) -> list[ArmTask]:
-    settings = FactorialSettings(target_entropy_nats=target)
+    settings = FactorialSettings(target_entropy_nats=target, temperature_start=BASE_TEMPERATURE)
     tasks = []
     for memory in MEMORIES:
         for load in size.loads:
@@ -207,7 +208,7 @@ def factorial_tasks(
 
 
 def live_tasks(run: Path, size: JobSize, model: str, backend: str, target: float, rate_per_s: float) -> list[ArmTask]:
-    settings = FactorialSettings(target_entropy_nats=target, recent_blocks=2)
+    settings = FactorialSettings(target_entropy_nats=target, temperature_start=BASE_TEMPERATURE, recent_blocks=2)
     tasks = []
     for seed in size.live_seeds:
         for code in ARM_CODES:
@@ -251,10 +252,12 @@ def run_here(tasks: list[ArmTask], tell: Progress) -> None:
 
 
 def run_in_processes(tasks: list[ArmTask], jobs: int, tell: Progress) -> None:
-    """Simulated arms side by side. An interrupt keeps every finished arm."""
+    """Simulated arms side by side. An interrupt lets the arms at work finish, starts no other, and keeps them all."""
     waiting = [task for task in tasks if not task.finished]
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(max_workers=jobs, mp_context=context) as pool:
+    with ProcessPoolExecutor(
+        jobs, context, initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_IGN)
+    ) as pool:
         futures = [pool.submit(ArmTask.run, task) for task in waiting]
         try:
             for count, future in enumerate(as_completed(futures)):

@@ -36,9 +36,11 @@ def run(
         directory, size, model=model, backend=backend, trace=find_trace(trace), jobs=jobs, stage=out.progress
     ):
         out.say(line)
-    report = write_report(directory)
+    with out.progress("report") as tell:
+        found = run_figures(directory)
+        report = write_report(directory, tell, found=found)
     out.say(f"report: {report}")
-    out.done(True, job_figures(run_figures(directory)), {"run": directory, "report": report})
+    out.done(True, job_figures(found), {"run": directory, "report": report})
 
 
 def _run_scenario(out: Output, path: Path, out_dir: Path | None) -> NoReturn:
