@@ -41,6 +41,9 @@ class Ops:
     reveal_prefix: Callable[..., Any]
     linear_prepack: Callable[..., Any]  # weight [out, in] -> what `linear` of the same backend takes
     linear: Callable[..., Any]  # (x, packed, bias=None) -> x W^T + b
+    update_key_bounds: Callable[..., None]
+    score_upper_bound: Callable[..., Any]
+    keep_certified: Callable[..., reference.CertifiedKeep]
     # DecoderWeights -> an object whose `step` is a whole forward pass in one call; None where there is none.
     fused_decoder: Callable[[DecoderWeights], FusedDecoder] | None = None
 
@@ -64,6 +67,9 @@ def _torch_ops() -> Ops:
         reveal_prefix=reference.reveal_prefix,
         linear_prepack=reference.linear_prepack,
         linear=reference.linear,
+        update_key_bounds=reference.update_key_bounds,
+        score_upper_bound=reference.score_upper_bound,
+        keep_certified=reference.keep_certified,
     )
 
 
@@ -89,6 +95,15 @@ def _cpu_ops() -> Ops:
     )
 
 
+def _triton_ops() -> Ops:
+    # Imported here: Triton decides at import whether kernels are compiled or interpreted.
+    try:
+        from kernels import triton_ops
+    except ImportError as problem:
+        raise ValueError(f"the triton backend needs the triton package ({problem}); use backend 'torch'") from None
+    return replace(_torch_ops(), name="triton", **triton_ops.OPS, implementation=triton_ops.implementation())
+
+
 def backend(name: str) -> Ops:
     """The ops of `name`, one of `BACKENDS`. Raises ValueError for an unknown name."""
     if name == "torch":
@@ -96,5 +111,5 @@ def backend(name: str) -> Ops:
     if name == "cpu":
         return _cpu_ops()
     if name == "triton":
-        return replace(_torch_ops(), name="triton")
+        return _triton_ops()
     raise ValueError(f"backend must be one of {', '.join(BACKENDS)}, got {name!r}")

@@ -245,8 +245,9 @@ def _tile_tokens(dtype: torch.dtype) -> int:
     return 16 if dtype == torch.float32 else 32
 
 
-def _decode_warps(dtype: torch.dtype, head: int) -> int:
-    return 8 if dtype == torch.float32 and head > 64 else 4
+def _decode_precision(dtype: torch.dtype) -> str:
+    """Decode waits for memory, so float32 runs plainly there: three TF32 products would spill."""
+    return "ieee" if dtype == torch.float32 else "tf32"
 
 
 DOT_TYPES = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16, torch.float16: tl.float16}
@@ -298,8 +299,8 @@ def paged_attention(
         q, k_cache, v_cache, block_table, context_tokens, q if keep is None else keep.view(torch.int8), part, part_lse,
         mass, scale, window_tokens or 0, num_blocks, kv_heads, group, head_size, max_blocks, splits,
         HAS_KEEP=keep is not None, BLOCK_SIZE=block_size, TILE_BLOCKS=tile_blocks,
-        GROUP=max(16, next_power_of_2(group)), HEAD=head, PRECISION=_precision(q.dtype), DOT=_dot_type(q),
-        num_warps=_decode_warps(q.dtype, head),
+        GROUP=max(16, next_power_of_2(group)), HEAD=head, PRECISION=_decode_precision(q.dtype), DOT=_dot_type(q),
+        num_warps=4,
     )  # fmt: skip
     merge_kernel[(rows, heads)](
         part, part_lse, mass, context_tokens, out, lse, heads, head_size, max_blocks, block_size, splits,
@@ -360,8 +361,7 @@ def shipped() -> list[Shipped]:
                          "num_blocks": "i32", "kv_heads": "i32", "group": "i32", "head_size": "i32",
                          "max_blocks": "i32", "splits": "i32"},
                         {"HAS_KEEP": has_keep, "BLOCK_SIZE": 16, "TILE_BLOCKS": _tile_tokens(dtype) // 16, "GROUP": 16, "HEAD": head,
-                         "PRECISION": precision, "DOT": DOT_TYPES[dtype]},
-                        _decode_warps(dtype, head),
+                         "PRECISION": _decode_precision(dtype), "DOT": DOT_TYPES[dtype]},
                     )
                 )  # fmt: skip
             configurations.append(
