@@ -30,7 +30,7 @@ REASONS = {
 
 
 def probe_picture(entropy_nats: FloatArray, title: str) -> bytes:
-    """Entropy of each probe token with its rank-free straight line."""
+    """Entropy of each probe token with its least-squares line."""
     figure, axes = plt.subplots(figsize=(7.0, 2.8), layout="constrained")
     index = np.arange(1, len(entropy_nats) + 1)
     axes.plot(index, entropy_nats, color="#2563eb", marker=".", lw=1)
@@ -47,10 +47,12 @@ def manifold_picture(groups: Mapping[str, Descriptors]) -> bytes:
     axes = figure.add_subplot(projection="3d")
     for name, numbers in groups.items():
         axes.scatter(numbers.sum_nats, numbers.trend, numbers.avnr, s=9, alpha=0.6, label=name)
-    axes.set(xlabel="S_H (nats)", ylabel="V_sp", zlabel="avnr", title="Probes on the three numbers")
+    axes.set_xlabel("S_H (nats)", labelpad=8)
+    axes.set_ylabel("V_sp", labelpad=10)
+    axes.set_zlabel("avnr", labelpad=8)
     axes.legend(loc="upper left", fontsize=8)
     axes.view_init(elev=18, azim=-60)
-    axes.set_box_aspect(None, zoom=0.85)
+    axes.set_box_aspect(None, zoom=0.9)
     return _png(figure)
 
 
