@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from controllers.temperature.flags import law_flags
 from workbench.catalog import build_controllers
 from workbench.engine.plant import EnginePlant
 from workbench.loop import close_loop
@@ -54,6 +55,7 @@ def run_arm(
     plant = (build_plant or plant_builder(scenario))(scenario, seed, controlled, recorder.token_window)
     context = {"vocab_size": plant.executor.vocab_size, "delay_steps": plant.config.delay_steps}
     controllers = build_controllers(scenario.controllers, context)
+    flags = [flag for law in controllers.values() for flag in law_flags(law, plant.config.delay_steps)]
     plant.on_step = lambda: on_progress(plant.share_done)
     close_loop(plant, controllers, recorder)
     return recorder.finish(
@@ -62,6 +64,6 @@ def run_arm(
         scenario,
         seed,
         arm=arm,
-        extra={"controller_context": context, "notes": plant.notes, **(extra or {})},
+        extra={"controller_context": context, "controller_flags": flags, "notes": plant.notes, **(extra or {})},
         request_columns=plant.request_columns(),
     )

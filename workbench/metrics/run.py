@@ -38,6 +38,7 @@ class CellFigures:
     slo: Slo
     target_entropy_nats: float | None
     manifest: Mapping[str, Any]  # of the first arm: scenario, machine, versions
+    flags: tuple[str, ...] = ()  # what a reader must know about the controllers (`law_flags`), over all arms
 
     def change(self, code: str, metric: str) -> Change | None:
         return self.changes.get(code, {}).get(metric)
@@ -101,7 +102,9 @@ def _cell_figures(cell: Cell, arms: Mapping[str, Mapping[int, tuple[Leaf, Record
     }
     factorial = {code: dict(zip(NAMES, found, strict=True)) for code, found in effects(samples).items()}
     leaf = next(leaf for seeds in arms.values() for leaf, _ in seeds.values())
-    return CellFigures(cell, figures, against, factorial, leaf.slo, leaf.target_entropy_nats, leaf.manifest)
+    every = (leaf.manifest.get("controller_flags", []) for seeds in arms.values() for leaf, _ in seeds.values())
+    flags = tuple(dict.fromkeys(str(flag) for given in every if isinstance(given, list) for flag in given))
+    return CellFigures(cell, figures, against, factorial, leaf.slo, leaf.target_entropy_nats, leaf.manifest, flags)
 
 
 def summarise(manifests: Sequence[Mapping[str, Any]], arms: Sequence[Path]) -> dict[str, float | int | None]:

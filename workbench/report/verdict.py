@@ -224,6 +224,8 @@ def _remarks(found: RunFigures, codes: Sequence[str]) -> list[str]:
             f"Not every request completed (down to {percent(worst, signed=False)} in one arm). Latencies are those of completed requests; "
             "goodput counts the rest as misses."
         )
+    flags = dict.fromkeys(flag for cell in found.cells for flag in cell.flags)
+    remarks += [f"Controller flag: {flag}." for flag in flags]
     if found.skipped:
         remarks.append(f"{len(found.skipped)} arms could not be read and are left out; they are listed at the end.")
     return remarks

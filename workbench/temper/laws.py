@@ -20,8 +20,6 @@ from controllers.temperature.top_h import TopH
 from controllers.wrappers import RateLimited
 from workbench.errors import unknown_name
 
-UNSAFE_GAIN = "unsafe gain: outside the proven interval"
-
 
 @dataclass(frozen=True)
 class Law:

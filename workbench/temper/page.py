@@ -10,6 +10,7 @@ from typing import Any
 
 import jinja2
 
+from controllers.temperature.flags import law_flags
 from workbench.errors import InputError
 from workbench.record import git_revision, strict_json, versions, write_atomically
 from workbench.temper import pictures
@@ -132,6 +133,8 @@ def flags(study: Study) -> list[str]:
     """What a reader must know about single laws before using their row."""
     out = []
     for row in study.rows:
+        controller = row.law.build(study.target_nats, (), study.vocab_size)
+        out += [f"{row.law.name}: {flag.split(': ', 1)[1]}." for flag in law_flags(controller, row.law.delay_steps)]
         if row.law is not NOTHING and row.clamped_frac > 0.5:
             out.append(f"{row.law.name} spent {row.clamped_frac:.0%} of its tokens at the ends of its range.")
     return out

@@ -75,6 +75,7 @@ class Study:
     target_nats: float
     step_nats: tuple[float, float]
     step_token: int
+    vocab_size: int
     rows: tuple[LawFigures, ...]
     constant: dict[str, Run]  # law name -> run at constant H*
     stepped: dict[str, Run]
@@ -117,7 +118,7 @@ def run_study(
         law_figures(law, constant[law.name], stepped.get(law.name), grid, target_nats, step_nats, step_token)
         for law in laws
     )
-    return Study(target_nats, step_nats, step_token, rows, constant, stepped, grid)
+    return Study(target_nats, step_nats, step_token, vocab_size, rows, constant, stepped, grid)
 
 
 def law_figures(
