@@ -14,7 +14,6 @@ Bad input raises `InputError`: one line on standard error and exit code 2. Ctrl-
 import os
 import sys
 from importlib import import_module
-from importlib.util import find_spec
 
 import typer
 from typer.exceptions import TyperException
@@ -32,7 +31,6 @@ VERBS = {
     "sweep": "workbench.cli.sweep:sweep",
     "prove": "workbench.cli.prove:prove",
     "temper": "workbench.cli.temper:temper",
-    "prune": "workbench.cli.prune:prune",
     "unmask": "workbench.cli.unmask:unmask",
     "route": "workbench.cli.route:route",
     "report": "workbench.cli.report:report",
@@ -67,8 +65,7 @@ def build_app(words: list[str]) -> typer.Typer:
 
 def _mount(app: typer.Typer, name: str, target: str) -> None:
     module, function = target.split(":")
-    if find_spec(module) is not None:
-        app.command(name)(getattr(import_module(module), function))
+    app.command(name)(getattr(import_module(module), function))
 
 
 def main() -> None:
