@@ -77,10 +77,8 @@ def main() -> None:
     except InputError as error:
         code = _refuse(str(error), as_json)
     except TyperException as error:
-        if type(error).__name__ == "NoArgsIsHelpError":  # it has printed the help page
-            code = 2
-        else:
-            code = _refuse(error.format_message(), as_json)
+        printed_help = type(error).__name__ == "NoArgsIsHelpError"
+        code = 2 if printed_help else _refuse(error.format_message(), as_json)
     except (KeyboardInterrupt, typer.Abort):
         print("interrupted; finished work is kept, the same command resumes it", file=sys.stderr)
         code = 130
