@@ -4,10 +4,10 @@ A `StepCost` is a table of dense time against tokens and a handful of rates, who
 one from a GPU and a model shape, `sims.calibrate` fits one to the recorded steps of a live run. With N tokens in the
 batch, S rows that draw a token, and for row i c_i cached KV tokens read and q_i (query, key) pairs,
 
-    t = host + S row + dense[N] + output[S] + sum_i a_i
-    a_i = c_i kv for a decode row (its attention is bound by memory),  max(c_i kv, q_i pair) for a prefill chunk
+    t = host + S row + dense[N] + output[S] + sum_i (c_i kv + max(0, q_i - c_i) pair)
 
-dense[N] is a staircase (tiles, graph buckets) that never falls; beyond its last entry it grows with the slope of
+A row's first pass over its keys is bound by memory, the further pairs of a prefill chunk by compute; a decode row has
+one pair a key. dense[N] is a staircase (tiles, graph buckets) that never falls; beyond its last entry it grows with the slope of
 its last half, so time is at least linear far out, and `outside` says that a step lay there.
 
 Energy (ours): idle power all the time, plus the rest of the board power for the time that compute or memory, whichever
@@ -54,7 +54,7 @@ class StepCost:
     output_s[S]       output layer and sampling kernels for S rows
     host_s, row_s     scheduler, launch and detokenisation: a step, a row that draws a token
     kv_s_per_token    attention bound by memory: a cached token of KV read, all layers
-    pair_s            attention bound by compute: a query-key pair, all layers and heads
+    pair_s            attention bound by compute: a further query-key pair, all layers and heads
     flop_per_s, bytes_per_s   rates really reachable, used for energy only; power NaN: no power model
     window_tokens     sliding window, 0: full attention
     source            how the numbers were come by, for reports
@@ -139,8 +139,8 @@ def attention_s(rates: StepRates, start: int, tokens: int, kv_read: float) -> tu
         pairs = float(tokens) * start + 0.5 * tokens * (tokens + 1)
     read = dense if kv_read < 0.0 else min(kv_read, dense)
     if tokens == 1:
-        return read * rates.kv_s_per_token, read, dense
-    return max(read * rates.kv_s_per_token, pairs * rates.pair_s), pairs, dense
+        pairs = read
+    return read * rates.kv_s_per_token + max(0.0, pairs - read) * rates.pair_s, pairs, dense
 
 
 @njit(cache=True)

@@ -39,7 +39,7 @@ def assert_same(stepped, leapt):
     assert leapt.pool.num_free[0] == stepped.pool.num_free[0]
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(
     seed=st.integers(0, 1000),
     count=st.integers(1, 25),

@@ -38,8 +38,7 @@ def brute_force(cost: StepCost, start, tokens, samples, window):
         seen = [set(range(max(0, p + 1 - window) if window else 0, p + 1)) for p in range(s, s + n)]
         row_pairs, row_keys = sum(map(len, seen)), len(set.union(*seen))
         pairs += row_pairs
-        by_memory = row_keys * cost.kv_s_per_token
-        attention += by_memory if n == 1 else max(by_memory, row_pairs * cost.pair_s)
+        attention += row_keys * cost.kv_s_per_token + max(0, row_pairs - row_keys) * cost.pair_s
     drawn = sum(samples)
     return cost.host_s + drawn * cost.row_s + cost.dense_s[sum(tokens)] + cost.output_s[drawn] + attention, pairs
 

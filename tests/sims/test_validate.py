@@ -1,0 +1,99 @@
+"""Validation on a record whose truth is known: a simulated run passed off as live is met exactly."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from sims.calibration import builtin_calibration, write_calibration
+from sims.models import MODELS
+from sims.validate import rank_agreement, setting_of, simulate_again, tau_b, validation_figures
+from workbench.arm import run_arm
+from workbench.errors import InputError
+from workbench.scenario import parse_scenario
+
+
+@pytest.fixture
+def calibration(parts):
+    shape = MODELS["SmolLM2-135M"]
+    cost = parts.cost(
+        dense_flop_per_token=2.0 * shape.num_layers * shape.layer_weights,
+        output_flop_per_sample=shape.output_flop_per_sample,
+        attention_flop_per_pair=shape.attention_flop_per_pair,
+        kv_bytes_per_token=shape.kv_bytes_per_token,
+    )
+    return replace(builtin_calibration(), step_cost=cost)
+
+
+@pytest.fixture
+def arms(tmp_path, calibration):
+    write_calibration(tmp_path / "c.json", calibration)
+    made = []
+    for name, tables in (
+        ("plain", {}),
+        ("both", {"order": {"kind": "entropy-aging"}, "keep": {"kind": "least-mass", "mass_budget": 0.05}}),
+    ):
+        scenario = parse_scenario(
+            {
+                "hardware": {"gpu": "calibrated", "calibration": str(tmp_path / "c.json")},
+                "workload": {"num_requests": 25, "max_tokens": 40, "rate_per_s": 40.0},
+                "engine": {"max_running": 8},
+                "controllers": tables,
+            }
+        )
+        arm = run_arm(scenario, 3, tmp_path / name)
+        manifest = json.loads((arm / "manifest.json").read_text())
+        manifest["plant"] = "live"
+        (arm / "manifest.json").write_text(json.dumps(manifest))
+        made.append(arm)
+    return made
+
+
+def test_a_run_simulated_again_is_the_same_run(arms, calibration):
+    pairs = [simulate_again(arm, calibration) for arm in arms]
+    figures = validation_figures(pairs)
+    assert figures["arms"] == figures["settings"] == 2
+    assert figures["step_mape"] == pytest.approx(0.0, abs=1e-9)
+    for name in ("throughput_err", "tpot_p50_err", "ttft_mean_err", "e2e_mean_err"):
+        assert figures[name] == pytest.approx(0.0, abs=1e-9)
+    assert figures["top1_regret"] == 0.0
+    assert figures["kendall_tau"] is None, "one seed cannot tell settings apart"
+    for pair in pairs:
+        assert all(live is None or live == simulated for live, simulated in pair.side_by_side.values())
+
+
+def test_a_slower_machine_shows_as_a_signed_error(arms, calibration):
+    slow = replace(calibration, step_cost=replace(calibration.step_cost, host_s=calibration.step_cost.host_s + 2e-3))
+    figures = validation_figures([simulate_again(arm, slow) for arm in arms])
+    assert figures["step_bias"] > 0.1
+    assert figures["tpot_p50_bias"] > 0.1
+    with pytest.raises(InputError, match="no step cost"):
+        simulate_again(arms[0], replace(calibration, step_cost=None))
+
+
+def test_ranks_count_only_pairs_that_differ_live():
+    live = {"a": np.array([1.0, 1.1, 0.9]), "b": np.array([2.0, 2.1, 1.9]), "c": np.array([2.0, 2.3, 1.6])}
+    right = {"a": np.array([1.0] * 3), "b": np.array([5.0] * 3), "c": np.array([4.0] * 3)}
+    found = rank_agreement(live, right)
+    assert (found.resolved_pairs, found.pairs, found.kendall_tau, found.top1_regret) == (2, 3, 1.0, 0.0)
+    wrong = {"a": np.array([9.0] * 3), "b": np.array([5.0] * 3), "c": np.array([4.0] * 3)}
+    found = rank_agreement(live, wrong)
+    assert found.kendall_tau == -1.0
+    assert found.top1_regret == pytest.approx(live["c"].mean() / 1.0 - 1.0)
+
+
+def test_ties_everywhere_are_undefined_with_a_reason():
+    tied = {"a": np.ones(3), "b": np.ones(3)}
+    assert rank_agreement(tied, tied).kendall_tau is None
+    assert "differ" in rank_agreement(tied, tied).reason
+    apart = {"a": np.array([1.0, 1.1, 0.9]), "b": np.array([2.0, 2.1, 1.9])}
+    assert rank_agreement(apart, tied).reason == "all settings tie in the simulator"
+    assert tau_b([1, 2, 2, 3], [1, 2, 3, 4]) == pytest.approx(0.91287, abs=1e-5)
+    assert tau_b([1, 1], [1, 2]) is None
+
+
+def test_a_setting_is_named_by_everything_set():
+    plan = parse_scenario({"controllers": {"keep": {"kind": "least-mass", "mass_budget": 0.05}}})
+    assert setting_of(plan) == "keep least-mass (mass_budget 0.05)"
+    assert setting_of(parse_scenario({})) == "none"

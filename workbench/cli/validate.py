@@ -1,0 +1,80 @@
+"""`workbench validate`: the simulator against the live model, on arms the calibration has not seen."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from workbench.cli.console import JsonFlag, Output
+
+LIMITS = {"step_mape": 0.05, "throughput_err": 0.03, "tpot_p50_err": 0.05, "ttft_mean_err": 0.10, "top1_regret": 0.02}
+LEAST_TAU = 0.9
+
+
+def validate(
+    run: Annotated[Path, typer.Argument(help="A run directory with live arms.")],
+    calibration: Annotated[
+        Path | None, typer.Option(help="Use this calibration; else every third live arm is fitted and left out.")
+    ] = None,
+    ranked_by: Annotated[str, typer.Option(help="Figure settings are ranked by, less is better.")] = "e2e_mean_s",
+    as_json: JsonFlag = False,
+) -> None:
+    """Simulate recorded live arms again and compare. Exit 1 where an error is above its limit or ranks disagree.
+
+    Limits: step time 5 %, throughput 3 %, TPOT p50 5 %, TTFT mean 10 %, Kendall tau 0.9 over at least 20 pairs of
+    settings that differ live, regret of the best setting 2 %.
+    """
+    from rich.table import Table
+
+    from sims.calibrate import calibrate
+    from sims.calibration import read_calibration
+    from sims.recorded import find_recorded_arms, manifest_of
+    from sims.validate import COMPARED, MIN_RESOLVED, simulate_again, validation_figures
+    from workbench.errors import InputError
+
+    out = Output(as_json)
+    arms = [arm for arm in find_recorded_arms(run) if manifest_of(arm).get("plant") == "live"]
+    recordings = [arm for arm in arms if manifest_of(arm).get("role")]
+    judged = [arm for arm in arms if arm not in recordings]
+    if calibration is not None:
+        fitted = read_calibration(calibration)
+    else:
+        seen = judged[::3] if len(judged) >= 3 else []
+        judged = [arm for arm in judged if arm not in seen]
+        if not (recordings or seen):
+            raise InputError(
+                f"{run}: too few live arms to fit some and judge others; record more or pass --calibration"
+            )
+        fitted = calibrate(run, arms=[*recordings, *seen], step_arms=seen or recordings)
+    if not judged:
+        raise InputError(f"{run} holds no live arm to judge; run some with workbench run")
+    pairs = []
+    with out.progress(f"validate {run}") as tell:
+        for index, arm in enumerate(judged):
+            pairs.append(simulate_again(arm, fitted))
+            tell((index + 1) / len(judged))
+    figures = validation_figures(pairs, ranked_by)
+    table = Table("arm", "load", "step", *COMPARED, title="signed error of the simulator, held-out live arms")
+    for pair in pairs:
+        errors = [pair.value("simulated", m) / pair.value("live", m) - 1.0 for m in COMPARED.values()]
+        table.add_row(pair.setting, pair.load, f"{pair.step_error.mean():+.1%}", *(f"{e:+.1%}" for e in errors))
+    out.say(table)
+    worst = max(pairs, key=lambda p: abs(p.value("simulated", "e2e_mean_s") / p.value("live", "e2e_mean_s") - 1.0))
+    out.say(f"side by side, live and simulated, for the arm that is furthest off ({worst.setting}):")
+    for name, (live, simulated) in worst.side_by_side.items():
+        out.say(f"  {name:28} {live} | {simulated}")
+    missed = [
+        f"{name} {value:.3f} > {limit}"
+        for name, limit in LIMITS.items()
+        if isinstance(value := figures[name], float) and value > limit
+    ]
+    tau, resolved = figures["kendall_tau"], figures["resolved_pairs"]
+    if not isinstance(tau, float) or tau < LEAST_TAU:
+        missed.append(f"kendall_tau {'undefined' if tau is None else f'{tau:.3f}'} < {LEAST_TAU}")
+    if not isinstance(resolved, int) or resolved < MIN_RESOLVED:
+        missed.append(
+            f"{resolved} of {figures['pairs']} pairs of settings differ live, at least {MIN_RESOLVED} are needed"
+        )
+    for line in missed:
+        out.say(f"missed: {line}")
+    out.done(not missed, figures)
