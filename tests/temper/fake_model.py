@@ -1,13 +1,13 @@
 """A `Generate` without a language model: logits wander by text, tokens are drawn, the drawn token feeds back."""
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from controllers.temperature.fixed import Fixed
 from tests.controllers.temperature.closed_loop import observation
 from workbench.signals import entropy_and_varentropy
-from workbench.temper.study import Generate, Run
+from workbench.temper.study import Generate, Job, Run
 
 VOCAB = 300
 
@@ -15,9 +15,8 @@ VOCAB = 300
 def fake_generate(num_prompts: int = 8, num_tokens: int = 96, seed: int = 0, feedback: float = 0.0) -> Generate:
     """`feedback`: how much an improbable token widens the next distribution (the outer loop)."""
 
-    def generate(controller: Any, delay_steps: int, temperature: float) -> Run:
+    def one(law: Any, delay_steps: int) -> Run:
         rng = np.random.default_rng(seed)
-        law = controller if controller is not None else Fixed(temperature=temperature)
         kinds = rng.uniform(1.5, 4.0, (num_prompts, 1))
         state, told, columns = law.init(num_prompts), [], []
         surprise = np.zeros(num_prompts)
@@ -54,6 +53,9 @@ def fake_generate(num_prompts: int = 8, num_tokens: int = 96, seed: int = 0, fee
             )
             columns.append((h, h_raw, v, s_raw, t, ids))
         return Run(*(np.array(column).T for column in zip(*columns, strict=True)))
+
+    def generate(jobs: Sequence[Job], progress: Callable[[float], None] = lambda share: None) -> list[Run]:
+        return [one(job.controller, job.delay_steps) for job in jobs]
 
     return generate
 

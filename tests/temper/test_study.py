@@ -5,12 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from controllers.temperature.fixed import Fixed
 from tests.temper.fake_model import VOCAB, fake_generate
 from workbench.errors import InputError
 from workbench.temper.laws import LAWS, NOTHING, chosen_laws
 from workbench.temper.loop_gain import Dithered, dither_sign, gain_check, outer_slope
 from workbench.temper.page import write_page
-from workbench.temper.study import Study, run_study
+from workbench.temper.study import Job, Study, run_study
 from workbench.temper.verdict import best_tracker, sentences
 
 
@@ -54,10 +55,8 @@ def test_when_nothing_helps_the_verdict_says_so() -> None:
 def test_dither_recovers_both_slopes() -> None:
     """Without feedback raw H of later tokens does not move; tempered H of the token itself moves by V."""
     amplitude = 0.2
-    from controllers.temperature.fixed import Fixed
-
     for feedback in (0.0, 1.0):
-        run = fake_generate(24, 200, feedback=feedback)(Dithered(Fixed(), amplitude, 3), 0, 1.0)
+        (run,) = fake_generate(24, 200, feedback=feedback)([Job(Dithered(Fixed(), amplitude, 3))])
         rows, columns = run.entropy_nats.shape
         sign = dither_sign(3, *(a.ravel() for a in np.indices((rows, columns)))).reshape(rows, columns)
         np.testing.assert_allclose(np.log(run.temperature), amplitude * sign, atol=1e-12)
@@ -77,7 +76,7 @@ def test_gain_check_on_known_logits() -> None:
 
 
 def test_page_is_self_contained(study: Study, tmp_path: Path) -> None:
-    run = fake_generate(4, 40)(None, 0, 1.0)
+    (run,) = fake_generate(4, 40)([Job(Fixed())])
     sign = dither_sign(0, *(a.ravel() for a in np.indices(run.entropy_nats.shape))).reshape(run.entropy_nats.shape)
     slope = outer_slope(run.entropy_nats, run.entropy_raw_nats, run.varentropy_nats2, sign, 0.2)
     check = gain_check(np.random.default_rng(0).normal(0, 3, (10, 50)))

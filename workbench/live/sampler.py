@@ -31,23 +31,25 @@ class Sampler:
     ) -> None:
         self.ops, self.seed, self.temperature = ops, seed, temperature
         self.request_seeds, self.forced = dict(request_seeds or {}), forced
+        self.draw_as: IntArray | None = None  # [num_requests] whose draws each request gets: equal draws side by side
 
     def draw(self, batch: Batch, rows: IntArray, logits: torch.Tensor, action: SamplingAction | None) -> LogitStats:
         """logits: [rows, vocab] of the batch's rows `rows`; `action` is indexed by slot."""
         slot, request, index = batch.slot[rows], batch.request_id[rows], batch.token_index[rows]
+        drawn_as = request if self.draw_as is None else self.draw_as[request]
         temperature = np.full(rows.size, self.temperature) if action is None else action.temperature[slot]
         laws = {}
         if action is not None:
             laws = {name: values[slot] for name in LAWS if (values := getattr(action, name)) is not None}
         limits = (0.0, np.inf) if action is None else (action.temperature_min, action.temperature_max)
         if not self.request_seeds:
-            drawn = self._call(logits, temperature, request, index, laws, limits, self.seed)
+            drawn = self._call(logits, temperature, drawn_as, index, laws, limits, self.seed)
         else:
             seeds = np.array([self.request_seeds.get(int(r), self.seed) for r in request])
             groups = [np.flatnonzero(seeds == seed) for seed in np.unique(seeds)]
             parts = [
                 self._call(
-                    logits[torch.from_numpy(some).to(logits.device)], temperature[some], request[some], index[some],
+                    logits[torch.from_numpy(some).to(logits.device)], temperature[some], drawn_as[some], index[some],
                     {name: values[some] for name, values in laws.items()}, limits, int(seeds[some[0]]),
                 )
                 for some in groups

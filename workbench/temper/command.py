@@ -19,7 +19,7 @@ from workbench.temper.laws import chosen_laws
 from workbench.temper.live import live_generate, prompt_ids, recorded_logits
 from workbench.temper.loop_gain import Dithered, dither_sign, gain_check, outer_slope
 from workbench.temper.page import loop_lines, write_page
-from workbench.temper.study import run_study
+from workbench.temper.study import Job, run_study
 from workbench.temper.verdict import sentences, with_interval
 
 AMPLITUDE = 0.2
@@ -69,7 +69,9 @@ def run(options: Options, progress: Callable[[float], None]) -> Result:
     study = run_study(
         generate, laws, options.target, options.step, options.num_tokens, vocab, lambda share: progress(0.85 * share)
     )
-    dithered = generate(Dithered(Fixed(temperature=1.0), AMPLITUDE, options.seed), 0, 1.0)
+    (dithered,) = generate(
+        [Job(Dithered(Fixed(temperature=1.0), AMPLITUDE, options.seed))], lambda share: progress(0.85 + 0.05 * share)
+    )
     rows, columns = dithered.entropy_nats.shape
     sign = dither_sign(options.seed, *(a.ravel() for a in np.indices((rows, columns)))).reshape(rows, columns)
     slope = outer_slope(dithered.entropy_nats, dithered.entropy_raw_nats, dithered.varentropy_nats2, sign, AMPLITUDE)

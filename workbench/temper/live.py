@@ -1,5 +1,6 @@
 """The study's runs on a live model, and logits recorded from it."""
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,32 +11,57 @@ from workbench.live.decoder import Chunk, ForwardInput
 from workbench.live.kv_cache import allocate_kv_cache
 from workbench.live.prompts import builtin_prompts
 from workbench.live.session import LiveModel
+from workbench.loop import close_loop
 from workbench.protocols import DecisionPoint
 from workbench.signals import FloatArray
-from workbench.temper.study import Generate, Run
+from workbench.temper.side_by_side import SideBySide, laws_used
+from workbench.temper.study import Generate, Job, Run
+
+MAX_RUNNING = 64
+COLUMNS = ("entropy_nats", "entropy_raw_nats", "varentropy_nats2", "surprisal_raw_nats", "token_ids")
+
+
+class _NoRecord:
+    def decision(self, observation: Any, action: Any, applied: Any) -> None:
+        pass
 
 
 def live_generate(model: LiveModel, num_prompts: int, num_tokens: int, seed: int) -> Generate:
-    """A `Generate` over the built-in prompts. One seed for every run: equal draws where equal distributions allow it."""
+    """A `Generate` over the built-in prompts; every job's text i draws the random numbers of text i.
+
+    Jobs with the same delay and the same in-step laws run in one batch.
+    """
     prompts = builtin_prompts()[:num_prompts]
 
-    def generate(controller: Any, delay_steps: int, temperature: float) -> Run:
-        controllers = {} if controller is None else {DecisionPoint.TEMPERATURE: controller}
-        texts = model.generate(
-            prompts,
-            num_tokens,
-            controllers=controllers,
-            delay_steps=delay_steps,
-            temperature=temperature,
-            seed=seed,
-            ignore_stop=True,
-        )
-        column = {
-            name: np.array([getattr(text, name)[:num_tokens] for text in texts])
-            for name in ("entropy_nats", "entropy_raw_nats", "varentropy_nats2", "surprisal_raw_nats", "token_ids")
-        }
-        temperature_applied = np.array([text.temperature_applied[:num_tokens] for text in texts])
-        return Run(temperature=temperature_applied, **column)
+    def generate(jobs: Sequence[Job], progress: Callable[[float], None]) -> list[Run]:
+        groups: dict[Any, list[int]] = {}
+        for index, job in enumerate(jobs):
+            groups.setdefault((job.delay_steps, laws_used(job.controller)), []).append(index)
+        runs: dict[int, Run] = {}
+        done = 0
+        for (delay_steps, _), members in groups.items():
+            law = SideBySide(tuple(jobs[i].controller for i in members), num_prompts)
+            made = model.plant(
+                prompts * len(members),
+                num_tokens,
+                controlled=frozenset({DecisionPoint.TEMPERATURE}),
+                delay_steps=delay_steps,
+                max_running=MAX_RUNNING,
+                seed=seed,
+                ignore_stop=True,
+            )
+            made.executor.sampler.draw_as = np.arange(num_prompts * len(members)) % num_prompts
+            made.plant.on_step = lambda done=done, members=members, made=made: progress(
+                (done + len(members) * made.plant.share_done) / len(jobs)
+            )
+            close_loop(made.plant, {DecisionPoint.TEMPERATURE: law}, _NoRecord())
+            texts = model.generations(made)
+            for place, index in enumerate(members):
+                mine = texts[place * num_prompts : (place + 1) * num_prompts]
+                column = {name: np.array([getattr(text, name) for text in mine]) for name in COLUMNS}
+                runs[index] = Run(temperature=np.array([text.temperature_applied for text in mine]), **column)
+            done += len(members)
+        return [runs[index] for index in range(len(jobs))]
 
     return generate
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from controllers.temperature.fixed import Fixed
 from workbench.signals import FloatArray, IntArray
 from workbench.temper.laws import NOTHING, Law
 from workbench.temper.measures import (
@@ -42,8 +43,16 @@ class Run:
     token_ids: IntArray
 
 
-# generate(controller or None, delay_steps, temperature) -> Run; the live model, or a fake one in tests.
-Generate = Callable[[Any, int, float], Run]
+@dataclass(frozen=True)
+class Job:
+    """One controller on all prompts, at a plant delay."""
+
+    controller: Any
+    delay_steps: int = 0
+
+
+# All jobs with the same random numbers; the live model, or a fake one in tests. The last argument moves a progress bar.
+Generate = Callable[[Sequence[Job], Callable[[float], None]], list[Run]]
 
 
 @dataclass(frozen=True)
@@ -93,27 +102,16 @@ def run_study(
 ) -> Study:
     """All runs, then all figures."""
     step_token = num_tokens // 2
-    stepping = [law for law in laws if law.regulates or law is NOTHING]
-    total = len(GRID) + len(laws) + len(stepping) - 2 * (NOTHING in laws)
-    done = 0
-
-    def one(controller: Any, delay_steps: int, temperature: float) -> Run:
-        nonlocal done
-        result = generate(controller, delay_steps, temperature)
-        done += 1
-        progress(done / total)
-        return result
-
-    grid = {t: one(None, 0, t) for t in GRID}
     steps = ((step_token, step_nats[1]),)
-    constant, stepped = {}, {}
-    for law in laws:
-        if law is NOTHING:  # T = 1 is on the grid, and no target matters to it
-            constant[law.name] = stepped[law.name] = grid[1.0]
-            continue
-        constant[law.name] = one(law.build(target_nats, (), vocab_size), law.delay_steps, 1.0)
-        if law.regulates:
-            stepped[law.name] = one(law.build(step_nats[0], steps, vocab_size), law.delay_steps, 1.0)
+    acting = [law for law in laws if law is not NOTHING]  # T = 1 is on the grid
+    regulating = [law for law in acting if law.regulates]
+    jobs = [Job(Fixed(temperature=t)) for t in GRID]
+    jobs += [Job(law.build(target_nats, (), vocab_size), law.delay_steps) for law in acting]
+    jobs += [Job(law.build(step_nats[0], steps, vocab_size), law.delay_steps) for law in regulating]
+    runs = iter(generate(jobs, progress))
+    grid = {t: next(runs) for t in GRID}
+    constant = {law.name: next(runs) for law in acting} | {NOTHING.name: grid[1.0]}
+    stepped = {law.name: next(runs) for law in regulating} | {NOTHING.name: grid[1.0]}
     rows = tuple(
         law_figures(law, constant[law.name], stepped.get(law.name), grid, target_nats, step_nats, step_token)
         for law in laws
