@@ -8,12 +8,14 @@ code from the assembler's own notes.
 """
 
 import argparse
+import multiprocessing
 import os
 import re
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -115,11 +117,21 @@ def compile_one(shipped: Shipped, target: str) -> Compiled:
     return Compiled(shipped.name, target, registers, spills, kernel.metadata.shared)
 
 
+def _compile_numbered(task: tuple[int, int, str]) -> Compiled:
+    module, number, target = task
+    return compile_one(MODULES[module].shipped()[number], target)
+
+
 def compile_all(targets: list[str]) -> Iterator[Compiled]:
-    for module in MODULES:
-        for shipped in module.shipped():
-            for target in targets:
-                yield compile_one(shipped, target)
+    """Every configuration of every kernel for every target, in that order, on all cores."""
+    tasks = [
+        (module, number, target)
+        for module in range(len(MODULES))
+        for number in range(len(MODULES[module].shipped()))
+        for target in targets
+    ]
+    with ProcessPoolExecutor(max_workers=os.cpu_count(), mp_context=multiprocessing.get_context("spawn")) as pool:
+        yield from pool.map(_compile_numbered, tasks, chunksize=2)
 
 
 def main() -> int:
