@@ -45,12 +45,14 @@ def wait_against_aging(alphas: tuple[str, ...] = ("1/20", "1/10", "1/5", "1/2", 
 
 
 def worst_waits() -> pl.DataFrame:
-    """Exhausted worst wait beside the bound, per instance."""
-    rows = []
+    """Exhausted worst wait and bound, "worst of bound", for N ready, B served (rows) and P/alpha (columns)."""
+    cells: dict[tuple[int, int], dict[str, str]] = {}
     for n, b, text in INSTANCES:
         bound = wait_bound(n, b, Fraction(text))
-        rows.append((n, b, text, worst_wait(n, b, Fraction(text), bound + 5), bound))
-    return pl.DataFrame(rows, schema=["ready N", "served B", "P/alpha", "worst wait", "bound"], orient="row")
+        cells.setdefault((n, b), {})[text] = f"{worst_wait(n, b, Fraction(text), bound + 5)} of {bound}"
+    columns = ("0", "1/2", "1", "2")
+    rows = [{"N": n, "B": b, **{f"P/α = {c}": row.get(c, "") for c in columns}} for (n, b), row in cells.items()]
+    return pl.DataFrame(rows)
 
 
 def overload_runs(directory: Path, num_requests: int = 120, rate_per_s: float = 12.0) -> dict[str, Path]:
