@@ -48,7 +48,9 @@ def test_impossible_and_certain_rows():
     assert np.isnan(v[3:]).all()
 
 
-@pytest.mark.parametrize(("temperature", "expected"), [(0.0, 0.0), (1e-30, np.log(2)), (1e-4, np.log(2)), (1e6, 1.09861)])
+@pytest.mark.parametrize(
+    ("temperature", "expected"), [(0.0, 0.0), (1e-30, np.log(2)), (1e-4, np.log(2)), (1e6, 1.09861)]
+)
 def test_extreme_temperatures(temperature, expected):
     # In float16 9.999 is 10.0: a tie, which every T > 0 keeps and greedy (T = 0) breaks.
     h, v = entropy_and_varentropy(np.float16([10, 9.999, 0]).astype(float), temperature)

@@ -21,11 +21,12 @@ def law_flags(controller: Any, plant_delay_steps: int = 0) -> tuple[str, ...]:
     anchored = isinstance(law, AnchoredI)
     if declared is not None and declared < needed and not anchored and not isinstance(law, IntegralExplore):
         flags.append(f"{name}: built for delay {declared}, runs at delay {needed}; no certificate")
-    if hasattr(law, "gain"):
+    gain = getattr(law, "gain", None)
+    if gain is not None:
         delay = 0 if anchored else max(needed, declared or 0)
         upper = integral_gain_limit(law.vocab_size, delay, getattr(law, "k_p", 0.0), getattr(law, "k_d", 0.0))
-        if not 0.0 < law.gain < upper:
-            flags.append(f"{name}: unsafe gain k_i = {law.gain:.4g}, proven interval (0, {upper:.4g}) at delay {delay}")
+        if not 0.0 < gain < upper:
+            flags.append(f"{name}: unsafe gain k_i = {gain:.4g}, proven interval (0, {upper:.4g}) at delay {delay}")
     if isinstance(law, GainScheduled) and law.certificate_scope == "local":
         flags.append(f"{name}: certificate holds locally only")
     if isinstance(law, IntegralExplore):
