@@ -10,7 +10,7 @@ autocorrelation inside a trace is:
 
 Source: EDRM (arXiv 2605.22873) for the data-set level; the test is ours. What it cannot tell: a trend that every text has
 because of where it starts (a drift common to all questions) from one that speaks for reasoning. A data set without a
-trend is routed at most `false_route_rate` of the time.
+trend is routed at most `false_route_rate` of the time. Once calibrated it serves without a probe.
 """
 
 import math
@@ -32,6 +32,7 @@ class DatasetRouter:
     """The decision and what it rests on; made by `calibrated`."""
 
     point: ClassVar[DecisionPoint] = DecisionPoint.ROUTE
+    needs_probe: ClassVar[bool] = False
     strategy: Strategy = Strategy.STANDARD  # uncalibrated: nothing is known, so nothing is changed
     reason: RouteReason = RouteReason.NO_TREND
     mean_trend: float = math.nan

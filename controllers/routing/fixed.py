@@ -14,6 +14,7 @@ from workbench.protocols import DecisionPoint, RouteAction, RouteObservation, Ro
 @dataclass(frozen=True, kw_only=True)
 class FixedRouter:
     point: ClassVar[DecisionPoint] = DecisionPoint.ROUTE
+    needs_probe: ClassVar[bool] = False
     strategy: Strategy = Strategy.STANDARD
 
     def init(self, capacity: int) -> None:

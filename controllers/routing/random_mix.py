@@ -21,6 +21,7 @@ class RandomMixRouter:
     """Shares are probabilities in [0, 1]; what is left after Direct and CoT is Standard."""
 
     point: ClassVar[DecisionPoint] = DecisionPoint.ROUTE
+    needs_probe: ClassVar[bool] = False
     share_direct: float = 1.0 / 3.0
     share_cot: float = 1.0 / 3.0
     seed: int = 0

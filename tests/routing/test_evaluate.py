@@ -2,6 +2,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from controllers.routing.dataset_level import DatasetRouter
 from controllers.routing.fixed import FixedRouter
 from controllers.routing.heuristic import HeuristicRouter
 from tests.routing.scripted_model import ScriptedModel
@@ -87,8 +88,13 @@ def test_comparison_by_hand(whole):
     table = read_generations(whole)
     calibration, panel = split(make_panel(table, "sums", SETTINGS), SETTINGS)
     assert (len(calibration), len(panel)) == (24, 40)
-    routers = {"always-direct": FixedRouter(strategy=Strategy.DIRECT), "heuristic": HeuristicRouter()}
-    direct, row = compare(panel, routers)
+    routers = {
+        "always-direct": FixedRouter(strategy=Strategy.DIRECT),
+        "heuristic": HeuristicRouter(),
+        "dataset-level": DatasetRouter(strategy=Strategy.DIRECT),
+    }
+    direct, row, level = compare(panel, routers)
+    assert level.tokens_mean == direct.tokens_mean  # decided once for the data set: no probe to pay for
     rows = {
         (r["position"], r["strategy"]): r
         for r in table.filter((pl.col("task") == "sums") & (pl.col("position") >= 24)).iter_rows(named=True)

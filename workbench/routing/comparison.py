@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 
 from controllers.routing.descriptors import describe
-from controllers.routing.fixed import FixedRouter
 from workbench.protocols import Controller, RouteReason, Strategy
 from workbench.routing.bootstrap import Interval, auroc_interval, mean_interval, resamples
-from workbench.routing.panel import Panel
+from workbench.routing.panel import Panel, needs_probe
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +73,7 @@ def compare(panel: Panel, routers: Mapping[str, Controller[Any, Any, Any]], seed
     rows = []
     for name, router in routers.items():
         action = panel.route(router)
-        probed = not isinstance(router, FixedRouter)
+        probed = needs_probe(router)
         correct, tokens = panel.outcome(action.strategy, probed)
         share = np.bincount(action.strategy, minlength=len(Strategy)) / n
         mixed_correct = sum(share[s] * fixed[s][0] for s in Strategy)

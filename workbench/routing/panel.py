@@ -70,6 +70,11 @@ class Panel:
         return self.correct[rows, strategy], paid
 
 
+def needs_probe(router: Controller) -> bool:
+    """False for a router that decides without looking at the question: it pays for no probe."""
+    return bool(getattr(router, "needs_probe", True))
+
+
 def make_panel(table: pl.DataFrame, task: str, settings: Settings, scoring: str = "extraction") -> Panel:
     """The `Panel` of every question of `task` that has all three strategies recorded."""
     if scoring not in SCORINGS:

@@ -95,7 +95,7 @@ def _sections(results: Results) -> list[Section]:
                         _share(row.shares["standard"]),
                         _share(row.shares["cot"]),
                         _share(row.no_answer_share),
-                        "–" if row.saving_vs_cot is None else f"{100 * row.saving_vs_cot:.0f} %",
+                        "–" if row.saving_vs_cot is None else _share(row.saving_vs_cot),
                         _text(row.accuracy_vs_cot, 3, signed=True),
                         _text(row.accuracy_vs_direct, 3, signed=True),
                         _text(row.accuracy_vs_mix, 3, signed=True),
@@ -256,4 +256,4 @@ def _number(value: float | None, places: int) -> str:
 
 
 def _share(value: float) -> str:
-    return f"{100 * value:.0f} %"
+    return f"{round(100 * value) + 0:d} %"

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from controllers.routing.descriptors import describe
-from controllers.routing.fixed import FixedRouter
 from workbench.protocols import Controller, RouteObservation, RouteReason, Strategy
 from workbench.routing.evaluate import SEED_STRIDE
 from workbench.routing.extraction import Extraction, extract, is_correct
 from workbench.routing.generation_record import Settings
+from workbench.routing.panel import needs_probe
 from workbench.routing.prompts import Prompts
 from workbench.routing.question import Question
 from workbench.routing.text_model import Reply, TextModel
@@ -71,7 +71,7 @@ def _serve_chunk(
 ) -> list[Served]:
     n = len(questions)
     position = np.arange(start, start + n)
-    probed = not isinstance(router, FixedRouter)
+    probed = needs_probe(router)
     standard = [model.prompt(prompts.messages(q, Strategy.STANDARD))[0] for q in questions]
 
     def generate(rows: Sequence[int], asked: list[list[int]], max_tokens: int, strategy: Strategy) -> dict[int, Reply]:

@@ -18,12 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from controllers.routing.fixed import FixedRouter
 from kernels.philox import uniform
 from workbench.engine.requests import RequestSpec, RequestStatus
 from workbench.errors import InputError
 from workbench.protocols import Controller, Strategy
-from workbench.routing.panel import Panel
+from workbench.routing.panel import Panel, needs_probe
 from workbench.scenario import Scenario
 
 STREAM = 13
@@ -82,7 +81,7 @@ def simulate_load(
 def _lengths(panel: Panel, router: Controller[Any, Any, Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Per question: prompt tokens, output tokens, right, strategy."""
     strategy = panel.route(router).strategy
-    probed = not isinstance(router, FixedRouter)
+    probed = needs_probe(router)
     correct, output = panel.outcome(strategy, probed)
     prompt = panel.prompt_tokens[np.arange(len(panel)), strategy]
     if probed:
