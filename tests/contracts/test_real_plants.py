@@ -103,7 +103,6 @@ def valid_actions(scenario: Scenario, point: DecisionPoint) -> int:
 @pytest.mark.parametrize("delay_steps", [0, 1])
 def test_simulated(point: DecisionPoint, table: dict[str, Any], delay_steps: int, tmp_path: Path) -> None:
     scenario = sim_scenario(point, table, delay_steps)
-    assert valid_actions(scenario, point) > 10
     arms = [run_arm(scenario, 0, tmp_path / name) for name in ("a", "b")]
     assert read_manifest(arms[0])["tables"] == read_manifest(arms[1])["tables"]
     result = replay_arm(arms[0])
@@ -116,8 +115,12 @@ def test_simulated(point: DecisionPoint, table: dict[str, Any], delay_steps: int
 def test_live(
     tiny_model: tuple[Path, Path], point: DecisionPoint, table: dict[str, Any], delay_steps: int, tmp_path: Path
 ) -> None:
-    scenario = live_scenario(tiny_model, point, table, delay_steps)
-    assert valid_actions(scenario, point) > 10
-    result = replay_arm(run_arm(scenario, 0, tmp_path / "a"))
+    result = replay_arm(run_arm(live_scenario(tiny_model, point, table, delay_steps), 0, tmp_path / "a"))
     assert result.ok, result.first_difference
     assert result.num_decisions > 10
+
+
+@every_table
+def test_actions_are_valid(tiny_model: tuple[Path, Path], point: DecisionPoint, table: dict[str, Any]) -> None:
+    assert valid_actions(sim_scenario(point, table, 0), point) > 10
+    assert valid_actions(live_scenario(tiny_model, point, table, 0), point) > 10
