@@ -97,3 +97,11 @@ def test_flush_to_zero_stays_off(ops):
         worker.join()
     assert seen == [True] * 5
     assert importlib.util.find_spec("kernels") is not None
+
+
+def test_bench_without_a_gpu_says_so_and_exits_0():
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU here")
+    done = subprocess.run([sys.executable, "-m", "kernels.bench"], capture_output=True, text=True, cwd=REPOSITORY)
+    assert done.returncode == 0
+    assert done.stdout.startswith("no GPU here")
