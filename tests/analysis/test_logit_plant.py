@@ -77,3 +77,10 @@ def test_room_left_by_pruning_is_two_minus_two_loop_gains():
     for pruning, by_small_gain, by_poles in coupling.margins_table():
         assert by_small_gain == pytest.approx(2 - 2 * pruning, abs=1e-6)
         assert by_poles == pytest.approx(2 - 2 * pruning, abs=1e-6)
+
+
+def test_recorded_temperatures_are_those_of_the_live_record():
+    from workbench.analysis.pictures.temperature import RECORDED_TEMPERATURES
+    from workbench.live.executor import CALIBRATION_TEMPERATURES
+
+    assert RECORDED_TEMPERATURES == CALIBRATION_TEMPERATURES

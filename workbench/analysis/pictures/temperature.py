@@ -16,6 +16,7 @@ from workbench.signals import FloatArray, max_varentropy
 
 N = 49152  # SmolLM2's vocabulary
 CLAMP = (0.2, 2.0)
+RECORDED_TEMPERATURES = (0.5, 0.7, 1.0, 1.4)  # at which a live record keeps H and V of each token
 
 
 def _panels(count: int, width: float = 4.1, height: float = 3.3) -> tuple[Figure, list]:
@@ -143,10 +144,20 @@ def drift(target_nats: float = 3.5, floor_nats2: float = 0.25) -> tuple[Figure, 
     return figure, numbers
 
 
-def live_run(directory: Path, target_nats: float = 1.5, num_requests: int = 2, max_tokens: int = 48) -> Path | None:
-    """The PI law at half its proven gain on SmolLM2; the arm's folder, or None where the model is not at hand."""
+LIVE_COLUMNS = (
+    "point", "step", "request_id", "token_index", "entropy_at_temperature", "varentropy_at_temperature", "obs_request_id",
+    "obs_temperature_applied", "obs_entropy_nats", "obs_varentropy_nats2", "act_temperature",
+)  # fmt: skip
+
+
+def record_live(table: Path, target_nats: float = 2.0, num_requests: int = 2, max_tokens: int = 48) -> None:
+    """Run the PI law at half its proven gain on SmolLM2 and keep what the pictures need: a file of some 20 KB.
+
+    Needs the model and about a minute; the notebook reads the file that this wrote.
+    """
+    import tempfile
+
     from workbench.arm import run_arm
-    from workbench.errors import InputError
     from workbench.scenario import parse_scenario
 
     plan = parse_scenario(
@@ -158,16 +169,18 @@ def live_run(directory: Path, target_nats: float = 1.5, num_requests: int = 2, m
             "controllers": {"temperature": {"kind": "pi", "target_entropy_nats": target_nats}},
         }
     )
-    try:
-        return run_arm(plan, 0, directory)
-    except (ImportError, InputError) as missing:
-        print(f"no live run: {missing}")
-        return None
+    with tempfile.TemporaryDirectory() as folder:
+        keep_live(run_arm(plan, 0, Path(folder) / "arm"), table)
 
 
-def live_over_portrait(run: Path, target_nats: float = 1.5) -> tuple[Figure, dict[str, float]]:
+def keep_live(run: Path, table: Path) -> None:
+    """The columns of `LIVE_COLUMNS` from an arm's folder."""
+    pl.read_parquet(run / "sequences.parquet").select(LIVE_COLUMNS).write_parquet(table)
+
+
+def live_over_portrait(table: Path, target_nats: float = 2.0) -> tuple[Figure, dict[str, float]]:
     """A live run over what is proven: T per token, the steps of u against H* - H (all on one line), and k_i V."""
-    tokens = pl.read_parquet(run / "sequences.parquet").filter(pl.col("point") == "temperature")
+    tokens = pl.read_parquet(table).filter(pl.col("point") == "temperature")
     tokens = tokens.sort("obs_request_id", "step")
     k_i = 1.0 / max_varentropy(N)
     figure, (left, middle, right) = _panels(3, 4.2, 3.3)
@@ -201,15 +214,13 @@ def live_over_portrait(run: Path, target_nats: float = 1.5) -> tuple[Figure, dic
 
 
 def drift_on_record(
-    run: Path, target_nats: float = 1.5, floors: tuple[float, ...] = (0.05, 0.1, 0.25, 0.5)
+    table: Path, target_nats: float = 2.0, floors: tuple[float, ...] = (0.05, 0.1, 0.25, 0.5)
 ) -> pl.DataFrame:
     """The drift bound on the tokens of a live run, whose H and V were recorded on a grid of T: per floor on V, the share
     of tokens it covers, for the PI law at half its proven gain; and how much of the clamp the bound leaves on average."""
-    from workbench.live.executor import CALIBRATION_TEMPERATURES
-
-    tokens = pl.read_parquet(run / "sequences.parquet").filter(pl.col("point") == "measure")
+    tokens = pl.read_parquet(table).filter(pl.col("point") == "measure")
     tokens = tokens.filter(pl.col("entropy_at_temperature").is_not_null()).sort("request_id", "token_index")
-    grid = np.log(np.array(CALIBRATION_TEMPERATURES))
+    grid = np.log(np.array(RECORDED_TEMPERATURES))
     rows = []
     for floor in floors:
         covered, size, left = 0.0, 0, 0.0
