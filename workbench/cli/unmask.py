@@ -1,7 +1,7 @@
 """`workbench unmask`: masked-diffusion decoding of an exact oracle or a real model, and the studies made of it."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -123,13 +123,11 @@ def _folder(name: str) -> str:
     return "".join(c if c.isalnum() or c in "-_." else "-" for c in name).strip("-")
 
 
-def _show(out: Output, study: "object") -> None:
+def _show(out: Output, study: Any) -> None:
     from rich.table import Table
 
     from workbench.unmasking.page import cell_text
-    from workbench.unmasking.study import Study
 
-    assert isinstance(study, Study)
     table = Table(title=study.title, title_justify="left")
     for index, column in enumerate(study.columns):
         table.add_column(column, justify="left" if index == 0 else "right")
