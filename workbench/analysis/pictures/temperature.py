@@ -200,7 +200,9 @@ def live_over_portrait(table: Path, target_nats: float = 2.0) -> tuple[Figure, d
     gain = np.concatenate(gains)
     right.hist(gain, bins=30, color=BLUE)
     right.axvline(2.0, color=ORANGE, lw=1)
-    right.set(xlabel="$k_i V$ of the tokens", ylabel="tokens", xlim=(0, 2.1), title="never above 2: proven")
+    right.set(
+        xlabel="$k_i V$ of the tokens", ylabel="tokens", xlim=(0, 2.1), title="at most 1 at this gain; the limit is 2"
+    )
     left.set(xlabel="token", ylabel="T asked")
     middle.set(xlabel="$H^* - H_k$ (nats)", ylabel="$u_{k+1} - u_k$", title="the law, on the live model")
     left.legend(frameon=False, fontsize=8)
