@@ -26,8 +26,8 @@ lint: env
 	$(BIN)/pyright
 
 test: lint
-	$(BIN)/python -m pytest -q -m "not long and not interpreter and not engines" -n 2
-	TRITON_INTERPRET=1 $(BIN)/python -m pytest -q -m "interpreter and not long" -n 2
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m "not long and not interpreter and not engines" -n 2 --dist worksteal --durations=25
+	OMP_NUM_THREADS=1 TRITON_INTERPRET=1 $(BIN)/python -m pytest -q -m "interpreter and not long" -n 2
 
 test-long: env
 	$(BIN)/python -m pytest -q -m "long and not interpreter and not engines"
