@@ -234,10 +234,14 @@ def _precision(dtype: torch.dtype) -> str:
 
 
 def _queries(dtype: torch.dtype, head: int) -> int:
-    """Queries a prefill program takes; float32 holds fewer in registers."""
-    if dtype == torch.float32:
-        return 32 if head <= 64 else 16
-    return 64
+    """Queries a prefill program takes, as many as its registers hold."""
+    few = 32 if head <= 64 else 16
+    return few if dtype == torch.float32 else 2 * few
+
+
+def _decode_warps(dtype: torch.dtype) -> int:
+    """Warps of a decode program: float32 has half the keys in a tile."""
+    return 4 if dtype == torch.float32 else 8
 
 
 def _tile_tokens(dtype: torch.dtype) -> int:
@@ -300,7 +304,7 @@ def paged_attention(
         mass, scale, window_tokens or 0, num_blocks, kv_heads, group, head_size, max_blocks, splits,
         HAS_KEEP=keep is not None, BLOCK_SIZE=block_size, TILE_BLOCKS=tile_blocks,
         GROUP=max(16, next_power_of_2(group)), HEAD=head, PRECISION=_decode_precision(q.dtype), DOT=_dot_type(q),
-        num_warps=4,
+        num_warps=_decode_warps(q.dtype),
     )  # fmt: skip
     merge_kernel[(rows, heads)](
         part, part_lse, mass, context_tokens, out, lse, heads, head_size, max_blocks, block_size, splits,
@@ -362,6 +366,7 @@ def shipped() -> list[Shipped]:
                          "max_blocks": "i32", "splits": "i32"},
                         {"HAS_KEEP": has_keep, "BLOCK_SIZE": 16, "TILE_BLOCKS": _tile_tokens(dtype) // 16, "GROUP": 16, "HEAD": head,
                          "PRECISION": _decode_precision(dtype), "DOT": DOT_TYPES[dtype]},
+                        _decode_warps(dtype),
                     )
                 )  # fmt: skip
             configurations.append(

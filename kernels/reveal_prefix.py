@@ -79,7 +79,7 @@ def reveal_prefix(
     if out.numel():
         place = torch.empty(rows, length, dtype=torch.int32, device=device)
         within = torch.empty_like(place)
-        block = min(64, max(16, next_power_of_2(length)))
+        block = min(32, max(16, next_power_of_2(length)))
         masked_bytes = masked.view(torch.int8)
         place_kernel[(rows, -(-length // block))](
             rank, cost, masked_bytes, budget, place, within, length, BLOCK=block, num_warps=4
@@ -95,7 +95,7 @@ def shipped() -> list[Shipped]:
             "reveal place",
             {"rank_ptr": "*i64", "cost_ptr": "*fp64", "masked_ptr": "*i8", "budget_ptr": "*fp64", "place_ptr": "*i32",
              "within_ptr": "*i32", "length": "i32"},
-            {"BLOCK": 64},
+            {"BLOCK": 32},
         ),
         Shipped(
             mark_kernel,
