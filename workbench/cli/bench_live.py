@@ -25,6 +25,7 @@ def bench_live(
     Every engine gets the same token ids and samples at T = 1; prefill is in the time. Ours returns H, varentropy and
     surprisal of every token as well. Nothing else should run on the machine meanwhile.
     """
+    import json
     import statistics
     import tempfile
 
@@ -44,6 +45,7 @@ def bench_live(
     if transformers:
         peers.append(Transformers(live.decoder.model.directory))
     logs = Path(tempfile.mkdtemp(prefix="bench-live-"))
+    timings = logs / "timings.jsonl"  # each run as it ends
     servers = []
     if vllm is not None:
         with out.progress("start vllm, eager and compiled"):
@@ -52,6 +54,12 @@ def bench_live(
         peers += servers
     seconds: dict[tuple[str, int], list[float]] = {(peer.name, n): [] for peer in peers for n in BATCHES}
     control_fracs = []
+
+    def slower(candidates: list[VLLM], batch: int) -> list[VLLM]:
+        """All but the fastest after the first measured round: only that one goes on."""
+        ranked = sorted(candidates, key=lambda server: seconds[server.name, batch][0])
+        return ranked[1:]
+
     try:
         with out.progress("bench live") as tell:
             total, done = len(BATCHES) * (rounds + 1), 0
@@ -59,11 +67,16 @@ def bench_live(
                 prompts = equal_length_prompts(live, batch, PROMPT_TOKENS)
                 for repeat in range(rounds + 1):
                     for peer in peers:
+                        if repeat > 1 and peer in slower(servers, batch):
+                            continue
                         took_s = peer.run(prompts, TOKENS)
                         if repeat > 0:  # the first round warms up
                             seconds[peer.name, batch].append(took_s)
                             if peer is controlled and batch == BATCHES[-1]:
                                 control_fracs.append(controlled.control_frac)
+                        row = {"engine": peer.name, "batch": batch, "round": repeat, "seconds": took_s}
+                        with timings.open("a") as file:
+                            file.write(json.dumps(row) + "\n")
                     done += 1
                     tell(done / total)
     finally:
@@ -77,7 +90,7 @@ def bench_live(
         """Median over rounds of the time of the fastest of `names` over ours, run right beside it."""
         if not names:
             return None
-        best = min(names, key=lambda name: statistics.median(seconds[name, batch]))
+        best = max(names, key=lambda name: (len(seconds[name, batch]), -statistics.median(seconds[name, batch])))
         pairs = zip(seconds[best, batch], seconds["ours", batch], strict=True)
         return statistics.median(theirs / mine for theirs, mine in pairs)
 
@@ -104,4 +117,4 @@ def bench_live(
     for name in ("transformers", "vllm"):
         shown = [f"{figures[f'ratio_{name}_{n}']:.2f} at {n}" for n in BATCHES if figures[f"ratio_{name}_{n}"]]
         out.say(f"times as fast as {name}: {', '.join(shown)}" if shown else f"{name} was not measured")
-    out.done(True, figures, {"logs": logs} if servers else {})
+    out.done(True, figures, {"timings": timings})
