@@ -41,13 +41,14 @@ def early_stop_rows(
     first_position: int = 0,
     seed: int = 0,
 ) -> list[EarlyStopRow]:
-    """A row per rule; empty for a task of numbers."""
+    """A row per rule; empty for a task of numbers, and for a slimmed table, which has no entropies of thoughts."""
     rows = (
         table.filter((pl.col("task") == task) & (pl.col("strategy") == "cot") & (pl.col("position") >= first_position))
         .sort("position")
         .to_dicts()
     )
-    if not rows or any(row["likeliest"] is None for row in rows):
+    slim = any(len(row["entropy_raw_nats"]) < row["output_tokens"] for row in rows)
+    if not rows or slim or any(row["likeliest"] is None for row in rows):
         return []
     whole_correct = np.array([row["likeliest"] == row["answer"] for row in rows])
     whole_tokens = np.array([row["output_tokens"] for row in rows])

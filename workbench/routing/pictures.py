@@ -162,6 +162,6 @@ def threshold_picture(panels: Sequence[Panel]) -> bytes:
 
 def _png(figure: plt.Figure) -> bytes:
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=130, metadata={"Software": None})
+    figure.savefig(buffer, format="png", dpi=90, metadata={"Software": None})
     plt.close(figure)
     return buffer.getvalue()
