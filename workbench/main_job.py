@@ -54,7 +54,7 @@ class JobSize:
 
 
 FULL = JobSize(
-    record_prompts=30, record_tokens=128, sim_requests=2000, sim_seeds=(0, 1, 2), loads=(0.5, 0.8, 0.95, 1.1),
+    record_prompts=30, record_tokens=128, sim_requests=2000, sim_seeds=(0, 1), loads=(0.5, 0.8, 0.95, 1.1),
     live_requests=30, live_tokens=96, live_seeds=(0, 1), window_steps=400,
 )  # fmt: skip
 QUICK = JobSize(
@@ -149,7 +149,7 @@ def simulated_scenario(
                 "rate_per_s": rate_per_s,
             },
             "hardware": {"calibration": calibration, "kv_memory_frac": MEMORIES[memory]},
-            "engine": {"temperature": BASE_TEMPERATURE, "entropy_target_nats": target},
+            "engine": {"temperature": BASE_TEMPERATURE, "entropy_target_nats": target, "max_running": 128},
         }
     )
 
