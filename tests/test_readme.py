@@ -12,7 +12,7 @@ def test_tree_is_true():
 
 def test_commands_and_files_exist():
     text = README.read_text(encoding="utf-8")
-    for verb in re.findall(r"workbench ([a-z]+)", text):
+    for verb in re.findall(r"`workbench ([a-z]+)", text):
         assert verb in VERBS or verb == "bench"
     for name in re.findall(r"workbench bench ([a-z-]+)", text):
         assert name in BENCHES
