@@ -20,7 +20,7 @@ from workbench.temper.live import live_generate, prompt_ids, recorded_logits
 from workbench.temper.loop_gain import Dithered, dither_sign, gain_check, outer_slope
 from workbench.temper.page import loop_lines, write_page
 from workbench.temper.study import Job, run_study
-from workbench.temper.verdict import sentences, with_interval
+from workbench.temper.verdict import sentences, text, with_interval
 
 AMPLITUDE = 0.2
 REFERENCE = "pi"  # whose figures stand under the plain names
@@ -132,7 +132,7 @@ def _table(rows: tuple[Any, ...]) -> Table:
             with_interval(row.tracking_nats),
             with_interval(row.tracking_gain, True),
             with_interval(row.spread_nats),
-            "-" if row.settle_tokens is None else f"{row.settle_tokens.value:.0f}",
+            "-" if row.settle_tokens is None else text(row.settle_tokens.value),
             "-" if row.overshoot_nats is None else f"{row.overshoot_nats.value:.2f}",
             with_interval(row.nll_gain, True),
             f"{row.distinct_3.value:.3f}",

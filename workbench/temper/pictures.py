@@ -38,7 +38,7 @@ def step_picture(study: Study) -> bytes:
         axes.plot(curve, STYLES[index], color=COLOURS[index], label=name, lw=1.6)
     num_tokens = curve.size
     target = np.where(np.arange(num_tokens) < study.step_token, *study.step_nats)
-    axes.plot(target, color="black", lw=0.8, label="H*")
+    axes.plot(target, color="black", lw=0.8, label="H*", drawstyle="steps-post")
     axes.set(xlabel="token", ylabel="H, nats (mean over prompts and 16 tokens)", xlim=(0, num_tokens - 1))
     axes.legend(frameon=False, ncols=2)
     axes.set_title("Step of H* at half length", loc="left")

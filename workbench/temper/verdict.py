@@ -1,5 +1,7 @@
 """What the table means, in sentences: which law to use, what it costs, and when none helps."""
 
+import math
+
 from workbench.temper.laws import NOTHING
 from workbench.temper.measures import Estimate
 from workbench.temper.study import LawFigures, Study
@@ -31,6 +33,9 @@ def smooth_tracker(study: Study) -> LawFigures | None:
 
 
 def text(value: float, signed: bool = False) -> str:
+    if math.isnan(value):
+        return "undefined"  # never settled, or no constant on the grid has that mean H
+    value = 0.0 if abs(value) < 1e-12 else value
     return f"{value:+.3g}" if signed else f"{value:.3g}"
 
 
