@@ -264,7 +264,7 @@ def run_in_processes(tasks: list[ArmTask], jobs: int, tell: Progress) -> None:
                 future.result()
                 tell((len(tasks) - len(waiting) + count + 1) / len(tasks))
         except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
+            pool.shutdown(wait=True, cancel_futures=True)
             raise
 
 

@@ -36,6 +36,7 @@ VERBS = {
     "report": "workbench.cli.report:report",
     "doctor": "workbench.cli.doctor:doctor",
 }
+INTERRUPTED = 130
 BENCHES = {
     "sim": "workbench.cli.bench_sim:bench_sim",
     "live": "workbench.cli.bench_live:bench_live",
@@ -80,11 +81,12 @@ def main() -> None:
         printed_help = type(error).__name__ == "NoArgsIsHelpError"
         code = 2 if printed_help else _refuse(error.format_message(), as_json)
     except (KeyboardInterrupt, typer.Abort):
-        print("interrupted; finished work is kept, the same command resumes it", file=sys.stderr)
-        code = 130
+        code = INTERRUPTED
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 1
+    if code == INTERRUPTED:  # Typer turns Ctrl-C into this code itself
+        print("interrupted; finished work is kept, the same command resumes it", file=sys.stderr)
     sys.exit(code if isinstance(code, int) else 0)
 
 
