@@ -73,6 +73,9 @@ def main() -> None:
     """Entry point of the `workbench` command."""
     words = sys.argv[1:]
     as_json = "--json" in words
+    # OpenMP threads that wait spin for at most some 50 us: on a shared machine a longer spin starves the thread waited
+    # for (a decode step took 500 ms instead of 20). Read once, when torch loads.
+    os.environ.setdefault("GOMP_SPINCOUNT", "20000")
     try:
         code = build_app(words)(standalone_mode=False)
     except InputError as error:
