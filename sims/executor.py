@@ -112,6 +112,9 @@ class SimExecutor:
     def release(self, request_id: int, slot: int) -> None:
         pass
 
+    def lose_kv(self, slot: int) -> None:
+        forget_slot(self._masses, slot)
+
     def marginal_step_s(self, start: IntArray, num_tokens: IntArray) -> FloatArray:
         return self.step_cost.marginal_step_s(start, num_tokens)
 
@@ -132,6 +135,9 @@ class SimExecutor:
         if self.slowdown != 1.0:
             energy_j += (self.slowdown - 1.0) * elapsed_s * self.step_cost.power_idle_w
             elapsed_s *= self.slowdown
+        if batch.copy_s:
+            energy_j += batch.copy_s * self.step_cost.power_idle_w
+            elapsed_s += batch.copy_s
         return StepResult(
             elapsed_s=elapsed_s,
             energy_j=energy_j,

@@ -6,7 +6,8 @@ is, and a step is one addition to the summed context. `leap_through` runs a fres
 leaves plant, ledger and telemetry as stepping does, bit for bit (a property test holds the two together).
 
 Batching is `workbench.engine.batching.form_batch`, costs are `step_totals`, tokens `draw_tokens`: nothing is restated here
-but the order of events. The plant must have no controllers, a `SimExecutor` at its usual speed, and no delay window.
+but the order of events. The plant must have no controllers, a `SimExecutor` at its usual speed, and no delay window; prefix caching, swap, queue limit and deadlines act between steps, so
+they are stepped through as well.
 """
 
 from typing import NamedTuple
@@ -101,9 +102,13 @@ READY, NEXT_ARRIVAL, FREE, BACKLOG_HEAD, BACKLOG_TAIL, STEP = range(6)
 
 def can_leap(plant: EnginePlant) -> bool:
     """True where `leap_through` gives what stepping would."""
-    executor = plant.executor
+    executor, config = plant.executor, plant.config
     return (
         not plant.controlled
+        and plant.index is None
+        and plant.patience is None
+        and config.max_queue is None
+        and config.preemption == "recompute"
         and isinstance(executor, SimExecutor)
         and executor.mass is None
         and plant.step_index == 0

@@ -1,121 +1,109 @@
 """The simulated plant: the shared engine with a simulated executor on a SimPy clock.
 
 Time is SimPy's: an engine step is one event, and an idle engine waits with one. Other processes (faults) live in the same
-environment and act between steps. Interval convention: a step covers [t, t + dt); what happens at exactly t + dt, an
+environment and act between steps; several replicas, or one that can fail, are a `sims.fleet.Fleet`. Interval convention: a step covers [t, t + dt); what happens at exactly t + dt, an
 arrival included, is in before the next batch is formed, after that step's completions have freed their blocks.
 """
 
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
-import simpy
 
-from sims.arrivals import (
-    azure_like,
-    gamma_arrivals,
-    poisson_arrivals,
-    requests_at,
-    requests_from_trace,
-)
 from sims.calibration import Calibration, builtin_calibration, read_calibration
+from sims.clock import SimClock
+from sims.dispatcher import make_policy
 from sims.executor import SimExecutor
+from sims.faults import Failures, SlowSpells
+from sims.fleet import Fleet
 from sims.gpus import gpu_named
 from sims.leap import can_leap, leap_through
 from sims.models import ModelShape, model_named
 from sims.roofline import roofline_step_cost
 from sims.step_cost import StepCost
-from sims.traces import read_trace
+from sims.workload import build_requests
 from workbench.engine.config import EngineConfig
 from workbench.engine.plant import EnginePlant
 from workbench.engine.requests import RequestSpec
 from workbench.errors import InputError
 from workbench.protocols import DecisionPoint
-from workbench.scenario import Scenario, Workload
+from workbench.scenario import Scenario
 
 THIS_MACHINE = "calibrated"  # as `hardware.gpu`: the step cost fitted to the record, on the machine it was made on
 
 
-class SimClock:
-    """A `Clock` on a SimPy environment, one event a call."""
-
-    def __init__(self, env: simpy.Environment | None = None) -> None:
-        self.env = env or simpy.Environment()
-
-    @property
-    def now_s(self) -> float:
-        return float(self.env.now)
-
-    def advance(self, elapsed_s: float) -> None:
-        self.env.run(until=self.env.timeout(elapsed_s))
-
-    def wait_until(self, time_s: float) -> None:
-        if time_s > self.env.now:
-            # A timeout's time is a sum of floats: set the clock to exactly `time_s`.
-            self.env.run(until=time_s)
-
-
-def build_requests(workload: Workload, calibration: Calibration, seed: int) -> tuple[RequestSpec, dict[str, Any]]:
-    """The requests of a scenario, and notes on where they come from."""
-    kinds = calibration.kinds
-    notes: dict[str, Any] = {}
-    if workload.trace is not None:
-        trace = read_trace(workload.trace, format=workload.trace_format)
-        spec = requests_from_trace(
-            trace, first=workload.first_request, count=workload.num_requests, rate_multiplier=workload.rate_multiplier,
-            rate_per_s=workload.rate_per_s, kinds=kinds, seed=seed,
-        )  # fmt: skip
-        notes["workload"] = (
-            f"{trace.summary()}; requests {workload.first_request} to {workload.first_request + len(spec)}"
-        )
-        notes["workload_notes"] = list(trace.notes)
-    else:
-        spec = azure_like(
-            workload.generator, workload.num_requests, rate_multiplier=workload.rate_multiplier,
-            rate_per_s=workload.rate_per_s, kinds=kinds, seed=seed,
-        )  # fmt: skip
-        notes["workload"] = (
-            f"no trace given: {len(spec)} requests drawn from the published statistics of {workload.generator}"
-        )
-    if workload.arrivals != "trace":
-        rate = workload.rate_per_s or (len(spec) - 1) / max(float(spec.arrival_s[-1]), 1e-9) / workload.rate_multiplier
-        rate *= workload.rate_multiplier
-        make = {
-            "poisson": lambda: poisson_arrivals(len(spec), rate, seed),
-            "gamma": lambda: gamma_arrivals(len(spec), rate, 2.0, seed),
-        }
-        spec = requests_at(make[workload.arrivals](), spec.prompt_tokens, spec.output_tokens, kinds=kinds, seed=seed)
-        notes["arrivals"] = f"{workload.arrivals} at {rate:.4g} requests/s instead of the recorded times"
-    if workload.max_tokens is not None:
-        spec = RequestSpec(**{**vars(spec), "output_tokens": np.minimum(spec.output_tokens, workload.max_tokens)})
-    return spec, notes
-
-
 def build_plant(
     scenario: Scenario, seed: int, controlled: frozenset[DecisionPoint], window_steps: int | None
-) -> EnginePlant:
+) -> EnginePlant | Fleet:
     """The simulated plant of a scenario. Raises `InputError`."""
     calibration = (
         read_calibration(scenario.hardware.calibration) if scenario.hardware.calibration else builtin_calibration()
     )
-    requests, notes = build_requests(scenario.workload, calibration, seed)
+    requests, notes = build_requests(
+        scenario.workload,
+        calibration,
+        seed,
+        scenario.engine_config(1) if scenario.engine.get("prefix_caching") else None,
+    )
     cost, num_blocks, context, hardware = served_by(scenario, calibration, requests)
     # A scenario may set its own context limit or block count; the model's are the default.
     settings = scenario.engine_config(num_blocks)
     if "max_context_tokens" not in scenario.engine:
         scenario = scenario.with_changes(engine={**scenario.engine, "max_context_tokens": context})
         settings = scenario.engine_config(num_blocks)
-    executor = SimExecutor(
-        cost, calibration.process, requests.kind_names, seed=seed, temperature=settings.temperature,
-        mass=calibration.mass if DecisionPoint.KEEP in controlled else None, draw_ends=not requests.length_known,
-    )  # fmt: skip
-    plant = EnginePlant(requests, executor, SimClock(), settings, controlled, window_steps)
-    if can_leap(plant):
-        plant.leap = leap_through
+    if settings.preemption == "swap" and "swap_block_s" not in scenario.engine:
+        settings = replace(settings, swap_block_s=swap_block_s(scenario, cost, settings.block_size))
+
+    def executor() -> SimExecutor:
+        return SimExecutor(
+            cost, calibration.process, requests.kind_names, seed=seed, temperature=settings.temperature,
+            mass=calibration.mass if DecisionPoint.KEEP in controlled else None, draw_ends=not requests.length_known,
+        )  # fmt: skip
+
+    faults, replicas = scenario.faults, scenario.hardware.num_replicas
+    slow = SlowSpells(**faults.slow.model_dump()) if faults.slow else None
+    if replicas > 1 or faults.failure:
+        plant = Fleet(
+            requests, [executor() for _ in range(replicas)], settings, scenario.hardware.dispatcher,
+            controlled=controlled, window_steps=window_steps, seed=seed,
+        )  # fmt: skip
+        for i, engine in enumerate(plant.replicas):
+            if slow:
+                slow.start(plant.env, engine.executor, seed, i)
+            if faults.failure:
+                Failures(**faults.failure.model_dump()).start(plant.env, plant, seed, i)
+    else:
+        make_policy(
+            scenario.hardware.dispatcher, 1, seed, requests.prompt_blocks
+        )  # a name that nobody knows is refused
+        clock = SimClock()
+        plant = EnginePlant(requests, executor(), clock, settings, controlled, window_steps)
+        if slow:
+            slow.start(clock.env, plant.executor, seed)
+        elif can_leap(plant):
+            plant.leap = leap_through
+    if replicas > 1:
+        hardware = f"{replicas} replicas ({scenario.hardware.dispatcher}), each {hardware}"
     plant.notes = {
         **notes, "hardware": hardware, "step_cost": cost.source, "step_cost_max_tokens": cost.max_tokens,
         "entropy_process": calibration.process.source, "mass_process": calibration.mass.source,
     }  # fmt: skip
+    if settings.preemption == "swap":
+        plant.notes["swap"] = (
+            f"{settings.swap_block_s * 1e6:.3g} us to copy a KV block one way; nothing else runs meanwhile"
+        )
     return plant
+
+
+def swap_block_s(scenario: Scenario, cost: StepCost, block_size: int) -> float:
+    """Seconds to copy a KV block over PCIe, each GPU of the group its share at its data sheet's rate."""
+    if scenario.hardware.gpu == THIS_MACHINE:
+        raise InputError(
+            "engine.preemption = swap on a calibrated machine needs engine.swap_block_s, seconds to copy a KV block; "
+            "a GPU of the table brings its own"
+        )
+    gpu, model = gpu_named(scenario.hardware.gpu), model_named(scenario.hardware.model)
+    group = scenario.hardware.num_gpus if scenario.hardware.num_gpus > 1 else model.num_gpus
+    return block_size * cost.kv_bytes_per_token / (group * gpu.host_bytes_per_s)
 
 
 def served_by(scenario: Scenario, calibration: Calibration, requests: RequestSpec) -> tuple[StepCost, int, int, str]:

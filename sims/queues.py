@@ -16,10 +16,10 @@ from scipy.stats import t as student
 from kernels.philox import uniform_fine
 from sims import streams
 from sims.arrivals import poisson_arrivals
+from sims.clock import SimClock
 from sims.entropy_process import EntropyProcess, KindLaw
 from sims.executor import SimExecutor
 from sims.leap import can_leap, leap_through
-from sims.plant import SimClock
 from sims.step_cost import StepCost
 from workbench.engine.config import EngineConfig
 from workbench.engine.plant import EnginePlant

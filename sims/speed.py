@@ -9,11 +9,11 @@ import numpy as np
 
 from sims.arrivals import azure_lengths, poisson_arrivals, requests_at
 from sims.calibration import builtin_calibration
+from sims.clock import SimClock
 from sims.executor import SimExecutor
 from sims.gpus import GPUS
 from sims.leap import leap_through
 from sims.models import MODELS
-from sims.plant import SimClock
 from sims.roofline import roofline_step_cost
 from sims.traces import read_trace
 from workbench.catalog import build_controllers

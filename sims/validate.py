@@ -24,8 +24,8 @@ from scipy.stats import kendalltau
 
 from sims.calibrate import kv_width, recorded_shape
 from sims.calibration import Calibration
+from sims.clock import SimClock
 from sims.executor import SimExecutor
-from sims.plant import SimClock
 from sims.recorded import manifest_of, recorded_steps
 from sims.step_cost import StepCost, totals_of
 from workbench.catalog import build_controllers

@@ -23,6 +23,9 @@ class FormulaExecutor:
     def release(self, request_id: int, slot: int) -> None:
         self.released.append((request_id, slot))
 
+    def lose_kv(self, slot: int) -> None:
+        pass
+
     def execute(self, batch: Batch, sampling: SamplingAction | None, keep: KeepAction | None) -> StepResult:
         self.batches.append(batch)
         n = batch.slot.size
@@ -37,7 +40,7 @@ class FormulaExecutor:
             mass = np.where(blocks < batch.num_blocks[:, None], uniform, np.nan)
             mass[~(batch.samples & (batch.num_tokens == 1))] = np.nan
         return StepResult(
-            elapsed_s=self.base_s + self.per_token_s * float(batch.num_tokens.sum()),
+            elapsed_s=batch.copy_s + self.base_s + self.per_token_s * float(batch.num_tokens.sum()),
             energy_j=float("nan"),
             flops=0.0,
             kv_bytes_read=0.0,

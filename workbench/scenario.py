@@ -46,10 +46,21 @@ class Workload(Section):
     prompts: Path | None = None  # live: JSONL of prompts; None: the built-in set
     num_requests: Annotated[int, Field(ge=1)] = 2000
     first_request: Annotated[int, Field(ge=0)] = 0
-    arrivals: Literal["trace", "poisson", "gamma"] = "trace"  # trace: the recorded (or generated) times
+    arrivals: Literal["trace", "poisson", "gamma", "modulated"] = "trace"  # trace: the recorded (or generated) times
+    gap_cv: Positive = 2.0  # gamma: coefficient of variation of the gaps
+    rate_spread: Annotated[float, Field(gt=1, allow_inf_nan=False)] = 4.0  # modulated: high rate over low rate
+    dwell_s: Positive = 30.0  # modulated: mean time at a rate
     rate_multiplier: Positive = 1.0  # times the trace's own rate
     rate_per_s: Positive | None = None  # mean rate; overrides the multiplier
     max_tokens: Annotated[int, Field(ge=1)] | None = None  # cap on output tokens
+    length_coupling: Annotated[float, Field(ge=-1, le=1)] | None = None  # rank correlation of a request's output length
+    #                                                    with the typical entropy of its kind; None: the calibration's
+    prefix_tokens: Annotated[int, Field(ge=0)] = (
+        0  # generator: prompts begin with one of `num_prefixes` texts this long
+    )
+    num_prefixes: Annotated[int, Field(ge=1)] = 8
+    cancel_frac: Annotated[float, Field(ge=0, le=1)] = 0.0  # share of clients who go away, after an exponential time
+    cancel_mean_s: Positive = 10.0  # of this mean after their request
 
 
 class Hardware(Section):
@@ -61,6 +72,30 @@ class Hardware(Section):
     memory_frac: Annotated[float, Field(gt=0, le=1)] = 0.9  # of GPU memory for weights and KV
     kv_memory_frac: Annotated[float, Field(gt=0, le=1)] = 1.0  # of what weights leave: below 1 makes KV tight
     calibration: Path | None = None  # JSON written by `workbench calibrate`: step cost, entropy and mass processes
+    num_replicas: Annotated[int, Field(ge=1)] = 1  # engines of `num_gpus` GPUs each, behind a dispatcher
+    dispatcher: str = "round-robin"  # a name of `sims.dispatcher`
+
+
+class SlowFault(Section):
+    """GPUs that run slower now and then (`sims.faults.SlowSpells`)."""
+
+    mean_gap_s: Positive
+    length_s: Positive
+    factor: Annotated[float, Field(ge=1, allow_inf_nan=False)] = 2.0
+
+
+class FailureFault(Section):
+    """GPUs that fail and come back (`sims.faults.Failures`)."""
+
+    mean_gap_s: Positive
+    repair_s: Positive
+
+
+class Faults(Section):
+    """What goes wrong in the simulator; nothing by default."""
+
+    slow: SlowFault | None = None
+    failure: FailureFault | None = None
 
 
 class Live(Section):
@@ -79,6 +114,7 @@ class Scenario(Section):
     window_steps: Annotated[int, Field(ge=1)] = 2000
     workload: Workload = Workload()
     hardware: Hardware = Hardware()
+    faults: Faults = Faults()
     live: Live = Live()
     engine: dict[str, Any] = Field(default_factory=dict)
     controllers: dict[DecisionPoint, dict[str, Any]] = Field(default_factory=dict)
@@ -143,7 +179,8 @@ def parse_scenario(data: dict[str, Any], where: str = "") -> Scenario:
     except InputError as error:
         raise InputError(f"{where}{error}") from None
     for path in (scenario.workload.trace, scenario.workload.prompts, scenario.hardware.calibration):
-        if path is not None and not path.is_file():
+        folder = path is scenario.workload.trace  # ServeGen's are folders
+        if path is not None and not (path.is_file() or (folder and path.is_dir())):
             raise InputError(f"{where}no file at {path}; give an existing path")
     return scenario
 

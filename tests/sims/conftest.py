@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from sims.clock import SimClock
 from sims.entropy_process import EntropyProcess, KindLaw
 from sims.executor import SimExecutor
 from sims.mass_process import MassProcess
-from sims.plant import SimClock
 from sims.step_cost import StepCost
 from workbench.catalog import build_controllers
 from workbench.engine.config import EngineConfig

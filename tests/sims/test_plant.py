@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from sims.plant import SimClock, ample_blocks, build_plant
+from sims.clock import SimClock
+from sims.plant import ample_blocks, build_plant
 from workbench.arm import run_arm
 from workbench.engine.config import EngineConfig
 from workbench.errors import InputError

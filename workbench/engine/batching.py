@@ -9,12 +9,17 @@ is never bypassed for lack of KV. With a preemption quantum q > 0 a holder that 
 admission is protected, and protected holders run on behind a blocked request; if nothing at all could run, the walk is
 repeated without protection. Each admission then pays for itself with q tokens, so preemptions of a request are at most
 ceil(output / q), plus the rare unprotected ones.
+
+Two variants, off by default. Swap: a victim whose blocks fit the host memory that is left (`swap_room`) keeps its tokens
+there, `computed` stays, and it needs all its blocks at once to go on. Prefix caching (`index`): whoever is admitted adopts
+the beginning of its prompt that is in memory; if it then cannot run, it gives the blocks back.
 """
 
 import numpy as np
 from numba import njit
 
 from workbench.engine.kv_blocks import BlockPool, allocate, release
+from workbench.engine.prefix_cache import PrefixIndex, adopt
 from workbench.signals import IntArray
 
 
@@ -23,7 +28,7 @@ def form_batch(
     order: IntArray,  # [ready] slots, first served first
     pool: BlockPool,
     known: IntArray,  # [num_slots] prompt and generated tokens so far
-    computed: IntArray,  # [num_slots] of those, in the KV cache; 0 again after preemption
+    computed: IntArray,  # [num_slots] of those, in the KV cache; 0 again after preemption, kept by a swap
     since_admission: IntArray,  # [num_slots] tokens drawn since the row last took its first block
     block_size: int,
     max_running: int,
@@ -34,16 +39,19 @@ def form_batch(
     batch_slot: IntArray,  # out [max_running]
     batch_tokens: IntArray,  # out [max_running]
     preempted: IntArray,  # out [num_slots]
+    swap_room: int = 0,  # blocks of host memory that victims may fill
+    request_id: IntArray | None = None,  # [num_slots], with an index
+    index: PrefixIndex | None = None,
 ) -> tuple[int, int]:
     """Fill the batch; returns (rows in the batch, rows preempted). Changes pool, computed and since_admission."""
     num_rows, num_preempted = _walk(
         order, pool, known, computed, since_admission, block_size, max_running, token_budget, max_chunk_tokens,
-        watermark_blocks, quantum, batch_slot, batch_tokens, preempted, 0,
+        watermark_blocks, quantum, batch_slot, batch_tokens, preempted, 0, swap_room, request_id, index,
     )  # fmt: skip
     if num_rows == 0 and order.shape[0] > 0:
         num_rows, num_preempted = _walk(
             order, pool, known, computed, since_admission, block_size, max_running, token_budget, max_chunk_tokens,
-            0, 0, batch_slot, batch_tokens, preempted, num_preempted,
+            0, 0, batch_slot, batch_tokens, preempted, num_preempted, 0, request_id, index,
         )  # fmt: skip
     return num_rows, num_preempted
 
@@ -65,6 +73,9 @@ def _walk(
     batch_tokens: IntArray,
     preempted: IntArray,
     num_preempted: int,
+    swap_room: int,
+    request_id: IntArray | None,
+    index: PrefixIndex | None,
 ) -> tuple[int, int]:
     num_ready = order.shape[0]
     lost = np.zeros(pool.num_held.shape[0], np.bool_)
@@ -79,6 +90,9 @@ def _walk(
         holds = pool.num_held[slot] > 0
         if lost[slot] or (blocked and not (holds and since_admission[slot] < quantum)):
             continue
+        if index is not None:  # noqa: SIM102 (a test of None alone is compiled away)
+            if request_id is not None and not holds and computed[slot] == 0:
+                computed[slot] = adopt(pool, index, slot, request_id[slot], known[slot], block_size)
         want = min(known[slot] - computed[slot], budget, max_chunk_tokens)
         need = int((computed[slot] + want + block_size - 1) // block_size - pool.num_logical[slot])
         reserve = 0 if holds or holders == 0 else watermark_blocks
@@ -89,8 +103,11 @@ def _walk(
             if tail <= position:
                 break
             victim = int(order[tail])
-            release(pool, victim)
-            computed[victim] = 0
+            if pool.num_held[victim] <= swap_room:
+                swap_room -= pool.num_held[victim]
+            else:
+                computed[victim] = 0
+            release(pool, victim, index)
             since_admission[victim] = 0
             lost[victim] = True
             holders -= 1
@@ -100,11 +117,15 @@ def _walk(
             reserve = 0
         if need > pool.num_free[0] - reserve:
             blocked = True
+            if index is not None:  # noqa: SIM102
+                if not holds and pool.num_held[slot] > 0:
+                    release(pool, slot, index)
+                    computed[slot] = 0
             continue
         if not holds:
             holders += 1
             since_admission[slot] = 0
-        allocate(pool, slot, max(need, 0))
+        allocate(pool, slot, max(need, 0), index)
         batch_slot[num_rows] = slot
         batch_tokens[num_rows] = want
         num_rows += 1

@@ -1,6 +1,7 @@
 """The engine's own settings: slots, batch limits, KV blocks, delay."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from workbench.errors import InputError
 
@@ -20,6 +21,16 @@ class EngineConfig:
     watermark_frac: float = 0.01  # blocks an admission must leave free while others run
     preemption_quantum_tokens: int = 16  # a request is preempted only after this many tokens since its admission,
     #                                      unless nothing else can run: bounds preemptions. 0: strict order
+    preemption: Literal["recompute", "swap"] = "recompute"  # what becomes of a victim's KV: dropped, or copied to
+    #                                                        host memory and back
+    swap_blocks: int | None = (
+        None  # host memory for swapped KV, in blocks; a victim beyond it is recomputed. None: ample
+    )
+    swap_block_s: float = 0.0  # seconds to copy a block one way, in which nothing else runs; set by the simulated plant
+    prefix_caching: bool = False  # full prompt blocks are kept for later prompts that begin alike
+    max_queue: int | None = None  # an arrival that finds so many waiting is refused. None: no limit
+    ttft_timeout_s: float = float("inf")  # a request without its first token by then is given up
+    timeout_s: float = float("inf")  # one that has not ended by then as well
     delay_steps: int = 0
     temperature: float = 1.0  # where no temperature controller is present
     entropy_target_nats: float | None = None  # only to report |H - H*|
@@ -39,8 +50,17 @@ class EngineConfig:
             value = getattr(self, name)
             if value < low:
                 raise InputError(f"engine.{name} must be at least {low}, got {value}")
-        if self.num_slots is not None and self.num_slots < 1:
-            raise InputError(f"engine.num_slots must be at least 1, got {self.num_slots}")
+        for name, low in (("num_slots", 1), ("max_queue", 1), ("swap_blocks", 0)):
+            value = getattr(self, name)
+            if value is not None and value < low:
+                raise InputError(f"engine.{name} must be at least {low}, got {value}")
+        if self.preemption not in ("recompute", "swap"):
+            raise InputError(f"engine.preemption must be recompute or swap, got {self.preemption!r}")
+        for name in ("ttft_timeout_s", "timeout_s"):
+            if not getattr(self, name) > 0.0:
+                raise InputError(f"engine.{name} must be above 0, got {getattr(self, name)}; leave it out for no limit")
+        if not 0.0 <= self.swap_block_s < float("inf"):
+            raise InputError(f"engine.swap_block_s must be in [0, inf), got {self.swap_block_s}")
         if not 0.0 <= self.watermark_frac < 1.0:
             raise InputError(f"engine.watermark_frac must be in [0, 1), got {self.watermark_frac}")
         if not 0.0 <= self.temperature < float("inf"):

@@ -22,7 +22,7 @@ from workbench.engine.clock import Clock
 from workbench.engine.config import EngineConfig
 from workbench.engine.executor import Executor, StepResult
 from workbench.engine.plant import EnginePlant
-from workbench.engine.requests import RequestSpec
+from workbench.engine.requests import RequestSpec, RequestStatus
 from workbench.errors import InputError
 from workbench.protocols import Action, DecisionPoint, Observation, RevealAction, RevealObservation
 from workbench.signals import BoolArray, IntArray
@@ -74,6 +74,10 @@ class DiffusionEnginePlant(EnginePlant):
         if rows.is_diffusion.shape != (len(requests),):
             raise InputError(
                 f"diffusion rows speak of {rows.is_diffusion.shape[0]} requests, the run has {len(requests)}"
+            )
+        if config.prefix_caching or config.preemption == "swap":
+            raise InputError(
+                "masked-diffusion requests keep no KV between passes; leave out engine.prefix_caching and preemption = swap"
             )
         self.rows = rows
         self.diffuses = np.zeros(self.num_slots, np.bool_)
@@ -127,6 +131,12 @@ class DiffusionEnginePlant(EnginePlant):
             width = int(self.rows.measurements(self._passed, self.num_slots)["masked"].shape[1])
             self._revealed = self.rows.reveal(self._passed, one_from_the_left(self.num_slots, width))
 
+    def _leave(self, slot: int, status: RequestStatus) -> None:
+        super()._leave(slot, status)
+        if self.diffuses[slot]:
+            self.rows.release(slot)
+            self.diffuses[slot] = False
+
     def _finish_step(self, result: StepResult, start_s: float, num_preempted: int) -> None:
         super()._finish_step(result, start_s, num_preempted)
         now_s, ledger = self.clock.now_s, self.ledger
@@ -141,8 +151,6 @@ class DiffusionEnginePlant(EnginePlant):
         ledger.first_token_s[first] = now_s
         for slot in slots[self.rows.num_masked(slots) == 0]:
             self._complete(int(slot), now_s)
-            self.rows.release(int(slot))
-            self.diffuses[slot] = False
         self._passed = np.zeros(0, np.int64)
 
 

@@ -34,6 +34,7 @@ class Batch:
     num_blocks: IntArray  # logical blocks of the row, those written in this step included
     slot_block_table: NDArray[np.int32]  # [num_slots, max_blocks]; see `block_table`
     block_size: int
+    copy_s: float = 0.0  # seconds that swapped KV takes to and from host memory before the forward pass
 
     @property
     def block_table(self) -> NDArray[np.int32]:
@@ -81,6 +82,10 @@ class Executor(Protocol):
 
     def release(self, request_id: int, slot: int) -> None:
         """The request has ended and its slot is free."""
+        ...
+
+    def lose_kv(self, slot: int) -> None:
+        """The slot was preempted and its KV dropped; its request stays and will be computed again."""
         ...
 
     def execute(self, batch: Batch, sampling: SamplingAction | None, keep: KeepAction | None) -> StepResult: ...

@@ -2,7 +2,8 @@
 
 The pool is plain arrays, changed in place by compiled functions, so that a step with hundreds of sequences runs no Python
 loop. Invariants (held by a stateful property test): a physical block is either free or in exactly one place of the
-table; held + free = num_blocks; a released or evicted block is never in a table.
+table; held + free = num_blocks; a released or evicted block is never in a table. With an `index` (prefix caching) several
+tables may hold one block, and free blocks are its ring instead of the stack; without one that code is not even compiled.
 """
 
 from typing import NamedTuple
@@ -11,6 +12,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from workbench.engine.prefix_cache import PrefixIndex, give, take
 from workbench.signals import IntArray
 
 
@@ -35,37 +37,49 @@ def new_pool(num_blocks: int, num_slots: int, max_blocks: int) -> BlockPool:
 
 
 @njit(cache=True)
-def allocate(pool: BlockPool, slot: int, count: int) -> None:
+def allocate(pool: BlockPool, slot: int, count: int, index: PrefixIndex | None = None) -> None:
     """Append `count` blocks to a slot. The caller has checked that they are free."""
     for _ in range(count):
-        pool.num_free[0] -= 1
-        pool.table[slot, pool.num_logical[slot]] = pool.free[pool.num_free[0]]
+        if index is None:
+            pool.num_free[0] -= 1
+            pool.table[slot, pool.num_logical[slot]] = pool.free[pool.num_free[0]]
+        else:
+            pool.table[slot, pool.num_logical[slot]] = take(pool, index)
         pool.num_logical[slot] += 1
         pool.num_held[slot] += 1
 
 
 @njit(cache=True)
-def release(pool: BlockPool, slot: int) -> None:
+def release(pool: BlockPool, slot: int, index: PrefixIndex | None = None) -> None:
     """Give back every block of a slot (its request ended or was preempted)."""
-    for logical in range(pool.num_logical[slot]):
+    count = pool.num_logical[slot]
+    for i in range(count):
+        # A ring takes the end of a prompt first: it is of use to fewer requests than the beginning.
+        logical = i if index is None else count - 1 - i
         physical = pool.table[slot, logical]
         if physical >= 0:
-            pool.free[pool.num_free[0]] = physical
-            pool.num_free[0] += 1
+            if index is None:
+                pool.free[pool.num_free[0]] = physical
+                pool.num_free[0] += 1
+            else:
+                give(pool, index, physical)
             pool.table[slot, logical] = -1
     pool.num_logical[slot] = 0
     pool.num_held[slot] = 0
 
 
 @njit(cache=True)
-def evict(pool: BlockPool, slot: int, drop: NDArray[np.bool_]) -> int:
-    """Free the logical blocks marked in `drop` [<= max_blocks] for good; returns how many were really freed."""
+def evict(pool: BlockPool, slot: int, drop: NDArray[np.bool_], index: PrefixIndex | None = None) -> int:
+    """Free the logical blocks marked in `drop` [<= max_blocks] for good; returns how many the slot no longer holds."""
     freed = 0
     for logical in range(min(drop.shape[0], pool.num_logical[slot])):
         physical = pool.table[slot, logical]
         if drop[logical] and physical >= 0:
-            pool.free[pool.num_free[0]] = physical
-            pool.num_free[0] += 1
+            if index is None:
+                pool.free[pool.num_free[0]] = physical
+                pool.num_free[0] += 1
+            else:
+                give(pool, index, physical)
             pool.table[slot, logical] = -1
             pool.num_held[slot] -= 1
             freed += 1

@@ -2,17 +2,19 @@
 
 One engine step, in order:
 
-    1. arrivals up to now take slots (ties in file order; an arrival exactly at a step's end is in before the next
-       batch is formed, and after that step's completions have freed their slots and blocks)
+    1. arrivals up to now come in (ties in file order; one exactly at a step's end is in before the next batch is formed,
+       and after that step's completions have freed their slots and blocks), requests past a deadline leave, slots are taken
     2. ORDER          the controller ranks every ready request; the batch is formed (preemption happens here)
     3. TEMPERATURE    for rows that will sample;   KEEP for rows that will decode
     4. the executor carries the batch out; the clock moves on by what it took
     5. measurements are stored for later decisions (`delay_steps`), tokens counted, ended requests leave
 
 With nothing ready the clock jumps to the next arrival. Requests that can never fit are refused on arrival and counted.
+A deadline (timeout, cancellation) acts at the first step boundary after it; a request that ends in the step under way
+ends late and counts as given up.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -23,8 +25,11 @@ from workbench.engine.clock import Clock
 from workbench.engine.config import EngineConfig
 from workbench.engine.executor import Batch, Executor, StepResult
 from workbench.engine.kv_blocks import evict, new_pool, release
+from workbench.engine.patience import Patience, patience_of
+from workbench.engine.prefix_cache import PrefixIndex, new_prefix_index, publish
 from workbench.engine.requests import RequestLedger, RequestSpec, RequestStatus
 from workbench.engine.telemetry import Telemetry
+from workbench.errors import InputError
 from workbench.protocols import (
     Action,
     DecisionPoint,
@@ -70,6 +75,15 @@ class EnginePlant:
         self.controlled = controlled
         slots = self.num_slots = config.slots_for(len(requests))
         self.pool = new_pool(config.num_blocks, slots, config.max_blocks_per_request)
+        self.index: PrefixIndex | None = None
+        if config.prefix_caching:
+            if requests.prompt_blocks is None:
+                raise InputError(
+                    "engine.prefix_caching needs to know how prompts begin: a trace with prefix hashes, live prompts, or "
+                    "workload.prefix_tokens"
+                )
+            self.index = new_prefix_index(config.num_blocks, requests.prompt_blocks)
+        self.patience: Patience | None = patience_of(requests, config)
         self.ledger = RequestLedger(len(requests))
         self.telemetry = Telemetry(len(requests), window_steps, config.entropy_target_nats)
 
@@ -80,6 +94,7 @@ class EnginePlant:
         self.generated = np.zeros(slots, np.int64)
         self.since_admission = np.zeros(slots, np.int64)
         self.lost_tokens = np.zeros(slots, np.int64)  # KV to be computed again after a preemption
+        self.swapped_blocks = np.zeros(slots, np.int64)  # KV in host memory
         self.served = np.zeros(slots, np.bool_)
         self.samples = np.zeros(slots, np.bool_)  # rows that draw a token in the batch at hand
         self.decodes = np.zeros(slots, np.bool_)
@@ -168,20 +183,8 @@ class EnginePlant:
     # One engine step after another
 
     def _run(self) -> Iterator[DecisionPoint]:
-        horizon_s = self.config.horizon_s
-        while True:
-            self._admit_arrivals()
-            if not self.occupied.any():
-                if self._next_arrival == len(self.requests):
-                    return
-                next_s = float(self.requests.arrival_s[self._next_arrival])
-                if next_s >= horizon_s:
-                    return
-                self.clock.wait_until(next_s)
-                continue
+        while (yield from self._ready()):
             start_s = self.clock.now_s
-            if start_s >= horizon_s:
-                return
             self._order = self._sampling = self._keep = None
             if DecisionPoint.ORDER in self.controlled:
                 yield DecisionPoint.ORDER
@@ -191,11 +194,31 @@ class EnginePlant:
             if DecisionPoint.KEEP in self.controlled and self.decodes.any():
                 yield DecisionPoint.KEEP
             result = self.executor.execute(self._batch, self._sampling, self._keep)
-            self.clock.advance(result.elapsed_s)
+            yield from self._elapse(result.elapsed_s)
             yield from self._after_forward()
             self._finish_step(result, start_s, num_preempted)
             self.step_index += 1
             self.on_step()
+
+    def _ready(self) -> Generator[DecisionPoint, None, bool]:
+        """Wait until a request can be served; False where the run has ended."""
+        yield from ()
+        horizon_s = self.config.horizon_s
+        while True:
+            self._admit_arrivals()
+            if self.occupied.any():
+                return self.clock.now_s < horizon_s
+            if self._next_arrival == len(self.requests):
+                return False
+            next_s = float(self.requests.arrival_s[self._next_arrival])
+            if next_s >= horizon_s:
+                return False
+            self.clock.wait_until(next_s)
+
+    def _elapse(self, elapsed_s: float) -> Iterator[DecisionPoint]:
+        """A step takes its time; where several engines share a clock the others act meanwhile (`sims/replica.py`)."""
+        self.clock.advance(elapsed_s)
+        yield from ()
 
     def _after_forward(self) -> Iterator[DecisionPoint]:
         """Decisions between a forward pass and the end of its step; `engine/diffusion.py` reveals positions here."""
@@ -210,12 +233,33 @@ class EnginePlant:
             if arrival_s > now_s or arrival_s >= config.horizon_s:
                 break
             self._next_arrival += 1
-            total = int(requests.prompt_tokens[r] + requests.output_tokens[r])
-            if total > config.max_context_tokens or -(-total // config.block_size) > config.num_blocks:
-                self.ledger.status[r] = RequestStatus.REFUSED
-            else:
-                self.ledger.status[r] = RequestStatus.WAITING
-                self._backlog.append(r)
+            self._arrive(r)
+        if self.patience is not None:
+            self._expire(self.patience)
+        self._seat()
+
+    def _arrive(self, r: int) -> None:
+        """Into the backlog, or refused."""
+        config = self.config
+        total = int(self.requests.prompt_tokens[r] + self.requests.output_tokens[r])
+        if (
+            total > config.max_context_tokens
+            or -(-total // config.block_size) > config.num_blocks
+            or (config.max_queue is not None and self.num_waiting >= config.max_queue)
+        ):
+            self.ledger.status[r] = RequestStatus.REFUSED
+        else:
+            self.ledger.status[r] = RequestStatus.WAITING
+            self._backlog.append(r)
+
+    @property
+    def num_waiting(self) -> int:
+        """Requests that have arrived and hold no KV blocks."""
+        return len(self._backlog) + int(np.count_nonzero(self.pool.num_held[self.occupied] == 0))
+
+    def _seat(self) -> None:
+        """Slots for the backlog, first come first served."""
+        requests = self.requests
         taken = min(len(self._backlog), len(self._free_slots))
         for r in self._backlog[:taken]:
             slot = self._free_slots.pop()
@@ -234,30 +278,62 @@ class EnginePlant:
             self.executor.admit(r, slot)
         del self._backlog[:taken]
 
+    def _expire(self, patience: Patience) -> None:
+        """Requests whose deadline has passed leave."""
+        now_s, ledger = self.clock.now_s, self.ledger
+        slots = np.flatnonzero(self.occupied)
+        for slot in slots[patience.gone(self.request_id[slots], now_s, ledger.first_token_s)]:
+            self._leave(int(slot), patience.status(int(self.request_id[slot]), now_s, ledger.first_token_s))
+        if self._backlog:
+            waiting = np.array(self._backlog)
+            gone = patience.gone(waiting, now_s, ledger.first_token_s)
+            for r in waiting[gone]:
+                ledger.status[r] = patience.status(int(r), now_s, ledger.first_token_s)
+            self._backlog = waiting[~gone].tolist()
+
     def _form_batch(self, start_s: float) -> int:
         config, ledger = self.config, self.ledger
         ready = np.flatnonzero(self.occupied)
         rank = self._spec["rank"] if self._order is None else self._order.rank
         order = ready[np.argsort(rank[ready], kind="stable")]
         computed_before = self.computed.copy()
+        index, swaps = self.index, config.preemption == "swap"
+        held_before = self.pool.num_held.copy() if index is not None or swaps else self.pool.num_held
         n, num_preempted = form_batch(
             order, self.pool, self.known, self.computed, self.since_admission, config.block_size, config.max_running,
             config.token_budget, config.max_chunk_tokens, config.watermark_blocks, config.preemption_quantum_tokens,
             self._batch_slot, self._batch_tokens, self._preempted,
+            self._swap_room() if swaps else 0, None if index is None else self.request_id, index,
         )  # fmt: skip
+        copied_blocks = 0
         if num_preempted:
             lost = self._preempted[:num_preempted]
             victims = self.request_id[lost]
             ledger.num_preempted[victims] += 1
             ledger.status[victims] = RequestStatus.WAITING
+            if swaps:
+                kept = lost[self.computed[lost] > 0]
+                ledger.num_swapped[self.request_id[kept]] += 1
+                self.swapped_blocks[kept] = held_before[kept]
+                copied_blocks += int(held_before[kept].sum())
+                lost = lost[self.computed[lost] == 0]
             self.lost_tokens[lost] = np.maximum(self.lost_tokens[lost], computed_before[lost])
             self.block_mass[lost] = np.nan
+            if index is not None:
+                for slot in lost:
+                    self.executor.lose_kv(int(slot))
         if self.block_mass.shape[1]:
             widest = -(-int(self.pool.num_logical.max()) // MASS_WIDTH_STEP) * MASS_WIDTH_STEP
             self._mass_width = max(self._mass_width, min(widest, self.block_mass.shape[1]))
         slot, tokens = self._batch_slot[:n].copy(), self._batch_tokens[:n].copy()
         request_id = self.request_id[slot]
         start = self.computed[slot]
+        if swaps:
+            copied_blocks += int(self.swapped_blocks[slot].sum())
+            self.swapped_blocks[slot] = 0
+        if index is not None:
+            adopted = (held_before[slot] == 0) & (computed_before[slot] == 0) & (self.lost_tokens[slot] == 0)
+            ledger.prefix_hit_tokens[request_id] += np.where(adopted, start, 0)
         samples = start + tokens == self.known[slot]
         self.samples[:] = False
         self.samples[slot] = samples
@@ -282,8 +358,14 @@ class EnginePlant:
             num_blocks=self.pool.num_logical[slot],
             slot_block_table=self.pool.table,
             block_size=config.block_size,
+            copy_s=copied_blocks * config.swap_block_s,
         )
         return num_preempted
+
+    def _swap_room(self) -> int:
+        """Blocks of host memory that are free."""
+        limit = self.config.swap_blocks
+        return self.config.num_blocks * self.num_slots if limit is None else limit - int(self.swapped_blocks.sum())
 
     def _finish_step(self, result: StepResult, start_s: float, num_preempted: int) -> None:
         batch, ledger, config = self._batch, self.ledger, self.config
@@ -296,6 +378,11 @@ class EnginePlant:
             blocks_used=config.num_blocks - int(self.pool.num_free[0]), blocks_free=int(self.pool.num_free[0]),
         )  # fmt: skip
         self.computed[slot] += batch.num_tokens
+        if self.index is not None:
+            publish(
+                self.pool, self.index, slot, batch.request_id, batch.start, batch.num_tokens, self.decodes[slot],
+                config.block_size,
+            )  # fmt: skip
         self.served[:] = False
         self.served[slot] = True
         rows = np.flatnonzero(batch.samples)
@@ -310,8 +397,12 @@ class EnginePlant:
             told = ~np.isnan(result.block_mass).all(axis=1)
             self.block_mass[slot[told], : result.block_mass.shape[1]] = result.block_mass[told]
         if result.evicted is not None:
+            if config.preemption == "swap":
+                raise InputError(
+                    "a keep rule evicts KV blocks and a swap would bring them back; set engine.preemption = recompute"
+                )
             for row in np.flatnonzero(result.evicted.any(axis=1)):
-                evict(self.pool, slot[row], result.evicted[row])
+                evict(self.pool, slot[row], result.evicted[row], self.index)
         self.generated[drew] += 1
         self.known[drew] += 1
         self.since_admission[drew] += 1
@@ -324,9 +415,19 @@ class EnginePlant:
 
     def _complete(self, slot: int, now_s: float) -> None:
         """The request in `slot` has all its tokens: it leaves, and its slot and blocks are free."""
+        r, patience = int(self.request_id[slot]), self.patience
+        if patience is not None and patience.late(r, now_s, self.ledger.first_token_s):
+            self._leave(slot, patience.status(r, now_s, self.ledger.first_token_s))
+        else:
+            self.ledger.finished_s[r] = now_s
+            self._leave(slot, RequestStatus.COMPLETED)
+
+    def _leave(self, slot: int, status: RequestStatus) -> None:
+        """The request in `slot` is served no longer; its slot and blocks are free."""
         r = int(self.request_id[slot])
-        self.ledger.status[r], self.ledger.finished_s[r] = RequestStatus.COMPLETED, now_s
-        release(self.pool, slot)
+        self.ledger.status[r] = status
+        release(self.pool, slot, self.index)
+        self.swapped_blocks[slot] = 0
         self.request_id[slot], self.occupied[slot] = -1, False
         self.samples[slot] = self.decodes[slot] = self.served[slot] = False
         self._free_slots.append(slot)

@@ -90,6 +90,9 @@ class LiveExecutor:
         if self.finish_reasons[request_id] is None:
             self.finish_reasons[request_id] = "length"
 
+    def lose_kv(self, slot: int) -> None:
+        self._evicted_score[slot] = 0.0
+
     def marginal_step_s(self, start: IntArray, num_tokens: IntArray) -> FloatArray:
         return self._step_time.marginal_s(start, num_tokens)
 

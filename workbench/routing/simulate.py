@@ -103,9 +103,10 @@ def _run(
 ) -> LoadRow:
     from sims.arrivals import poisson_arrivals
     from sims.calibration import builtin_calibration
+    from sims.clock import SimClock
     from sims.executor import SimExecutor
     from sims.leap import can_leap, leap_through
-    from sims.plant import SimClock, served_by
+    from sims.plant import served_by
     from workbench.engine.plant import EnginePlant
     from workbench.loop import close_loop
 

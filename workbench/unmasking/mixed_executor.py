@@ -37,6 +37,9 @@ class MixedExecutor:
         if not self.rows.is_diffusion[request_id]:
             self.inner.release(request_id, slot)
 
+    def lose_kv(self, slot: int) -> None:
+        self.inner.lose_kv(slot)
+
     def marginal_step_s(self, start: IntArray, num_tokens: IntArray) -> FloatArray:
         return self.inner.marginal_step_s(start, num_tokens)
 

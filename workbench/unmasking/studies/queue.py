@@ -11,11 +11,11 @@ import numpy as np
 
 from sims.arrivals import poisson_arrivals
 from sims.calibration import builtin_calibration
+from sims.clock import SimClock
 from sims.executor import SimExecutor
 from sims.gpus import gpu_named
 from sims.models import model_named
 from sims.oracles.markov import Markov
-from sims.plant import SimClock
 from sims.roofline import roofline_step_cost
 from workbench.engine.config import EngineConfig
 from workbench.engine.diffusion import DiffusionEnginePlant
