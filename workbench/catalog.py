@@ -11,8 +11,17 @@ from typing import Any
 import pydantic
 from pydantic import TypeAdapter
 
+from controllers.pruning.certified import Certified
+from controllers.pruning.entropy_adaptive import EntropyAdaptive
+from controllers.pruning.entropy_share import EntropyShare, GuardedEntropyShare
+from controllers.pruning.h2o import H2O
 from controllers.pruning.keep_all import KeepAll
 from controllers.pruning.least_mass import LeastMass
+from controllers.pruning.pyramid import Pyramid
+from controllers.pruning.quest import Quest
+from controllers.pruning.sketch_mass import SketchMass
+from controllers.pruning.snapkv import SnapKV
+from controllers.pruning.streaming_llm import StreamingLLM
 from controllers.routing.dataset_level import DatasetRouter
 from controllers.routing.fixed import FixedRouter
 from controllers.routing.heuristic import HeuristicRouter
@@ -86,7 +95,17 @@ CATALOG: dict[DecisionPoint, dict[str, type[Any]]] = {
     },
     DecisionPoint.KEEP: {
         "keep-all": KeepAll,
+        "streaming-llm": StreamingLLM,
+        "h2o": H2O,
+        "snapkv": SnapKV,
+        "quest": Quest,
+        "pyramid": Pyramid,
         "least-mass": LeastMass,
+        "entropy-share": EntropyShare,
+        "entropy-share-guarded": GuardedEntropyShare,
+        "entropy-adaptive": EntropyAdaptive,
+        "sketch-mass": SketchMass,
+        "certified": Certified,
     },
     DecisionPoint.REVEAL: {
         "entropy-sum": EntropySum,

@@ -161,6 +161,7 @@ class KeepRule(IntEnum):
     WINDOW = 3  # keep sinks and recent blocks only
     CERTIFIED = 4  # read blocks back until the bound on dropped mass is within `mass_budget`
     TOP_BOUND = 5  # as TOP_BLOCKS on upper-bound scores computed in the op from block key bounds, per KV head
+    LEAST_ESTIMATE = 6  # as LEAST_MASS on masses estimated in the op from a key sketch, per KV head
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,6 +176,7 @@ class KeepAction:
     recent_blocks: IntArray
     score: FloatArray  # [num_slots, max_blocks] predicted mass (or another score) per block; NaN: keep
     evict: BoolArray  # False: mask (read fewer bytes, the block can return). True: free the dropped blocks
+    layer_taper: FloatArray | None = None  # layer l of L keeps block_budget_frac (1 + taper (1 - 2 l / (L - 1)))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,6 +13,7 @@ from kernels.reference.bounds import (
     empty_key_bounds,
     empty_key_sketch,
     keep_certified,
+    score_estimate,
     score_upper_bound,
     update_key_bounds,
 )
@@ -44,6 +45,7 @@ __all__ = [
     "reveal_prefix",
     "rms_norm",
     "rotary",
+    "score_estimate",
     "score_upper_bound",
     "swiglu",
     "topk_entropy",

@@ -159,6 +159,31 @@ def score_upper_bound(
     return bound.permute(0, 2, 3, 1).reshape(rows, heads, max_blocks)
 
 
+def score_estimate(
+    q: Tensor,
+    bounds: KeyBounds,
+    sketch: KeySketch,
+    block_table: Tensor,
+    context_tokens: Tensor,
+    block_size: int,
+    *,
+    scale: float,
+) -> Tensor:
+    """ln sum over a block's tokens of exp(scale q.khat), khat the middle of each key's cell: what `score_upper_bound`
+    bounds, guessed. Shapes as there; -inf beyond the context."""
+    rows, heads, d = q.shape
+    num_blocks, kv_heads, _ = bounds.lower.shape
+    check_table(block_table, context_tokens, num_blocks, block_size)
+    max_blocks = block_table.shape[1]
+    filled = context_tokens[:, None] - torch.arange(max_blocks, device=q.device) * block_size
+    table = block_table.clamp(0, num_blocks - 1).to(torch.int64)
+    width = (bounds.upper - bounds.lower)[table] / 2**sketch.bits  # [rows, blocks, kv_heads, d]
+    keys = bounds.lower[table][:, :, :, None, :] + (_unpack(sketch.planes[table]) + 0.5) * width[:, :, :, None, :]
+    near = torch.einsum("rhgd,rbhtd->rhgbt", q.float().view(rows, kv_heads, heads // kv_heads, d), keys) * scale
+    there = torch.arange(block_size, device=q.device) < filled[:, :, None]
+    return torch.where(there[:, None, None], near, -math.inf).logsumexp(dim=-1).reshape(rows, heads, max_blocks)
+
+
 class CertifiedKeep(NamedTuple):
     keep: Tensor  # bool [rows, kv_heads, max_blocks]
     dropped_mass_bound: Tensor  # [rows, heads] float32, at most the row's budget

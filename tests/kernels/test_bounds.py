@@ -49,6 +49,19 @@ def test_more_bits_are_tighter():
     assert gaps[3] < 0.5 * gaps[1] < 0.5 * gaps[0]
 
 
+@pytest.mark.parametrize("bits", [2, 4])
+def test_estimates_lie_below_the_bound_and_near_the_truth(bits):
+    torch.manual_seed(5)
+    q, k, table, context, bounds, sketch = scene(9, 3, 64, torch.float32, [70, 160], bits)
+    guess = reference.score_estimate(q, bounds, sketch, table, context, 16, scale=0.125)
+    bound = reference.score_upper_bound(q, bounds, sketch, table, context, 16, scale=0.125)
+    truth = reference.block_log_sums(q, k, table, context, scale=0.125)
+    filled = truth > -math.inf
+    assert (guess[~filled] == -math.inf).all()
+    assert (guess[filled] <= bound[filled]).all()
+    assert (guess - truth)[filled].abs().mean() < 0.5 * (bound - truth)[filled].mean()
+
+
 def test_update_follows_a_write():
     q, k, table, context, bounds, sketch = scene(4, 2, 16, torch.float32, [64], 3)
     k[table[0, 1].long(), 3] = 50.0  # a key far outside its old box

@@ -64,6 +64,11 @@ def test_blocks_without_a_score_are_kept_and_masks_do_not_evict() -> None:
     assert not kept.evict.any()
 
 
-def test_rules_that_need_keys_are_refused_in_one_line() -> None:
-    with pytest.raises(InputError, match="CERTIFIED"):
-        choose(action(KeepRule.CERTIFIED, [0.1] * 4), [True] * 4)
+def test_rules_that_read_keys_drop_nothing_here_and_unknown_ones_are_refused() -> None:
+    kept = choose(action(KeepRule.CERTIFIED, [0.1] * 4), [True, False, True, True])
+    assert kept.keep[0].tolist() == [True, False, True, True]
+    assert not kept.evict.any()
+    made = action(KeepRule.ALL, [0.1] * 4)
+    made.rule[0] = 99
+    with pytest.raises(InputError, match="99"):
+        choose(made, [True] * 4)

@@ -60,7 +60,8 @@ class PoolMachine(RuleBasedStateMachine):
 
 
 class BatchMachine(RuleBasedStateMachine):
-    """Batches formed in arbitrary orders over arbitrary requests: capacity, budget, head of the order."""
+    """Batches formed in arbitrary orders over arbitrary requests, blocks evicted in between: capacity, budget, head of the
+    order, and no batch ever reads a block that was freed (an owner is written down for every block that is handed out)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -69,6 +70,20 @@ class BatchMachine(RuleBasedStateMachine):
         self.computed = np.zeros(SLOTS, np.int64)
         self.since = np.zeros(SLOTS, np.int64)
         self.live: set[int] = set()
+        self.content: dict[int, tuple[int, int]] = {}  # physical block -> (slot, logical block) last written there
+
+    @precondition(lambda self: self.live)
+    @rule(seed=st.integers(0, 2**31))
+    def evict_some(self, seed: int) -> None:
+        """Any held blocks but the newest, as a keep rule with `evict` asks for."""
+        rng = np.random.default_rng(seed)
+        slot = int(rng.choice(sorted(self.live)))
+        logical = int(self.pool.num_logical[slot])
+        drop = rng.random(max(logical - 1, 0)) < 0.5
+        held = self.pool.table[slot, : drop.size] >= 0
+        free = int(self.pool.num_free[0])
+        assert evict(self.pool, slot, drop) == (held & drop).sum() == int(self.pool.num_free[0]) - free
+        assert np.all(self.pool.table[slot, : drop.size][drop] == -1)
 
     @rule(slot=st.integers(0, SLOTS - 1), prompt=st.integers(1, WIDTH * BLOCK_SIZE - 2))
     def arrive(self, slot: int, prompt: int) -> None:
@@ -103,8 +118,15 @@ class BatchMachine(RuleBasedStateMachine):
             assert order[0] in slots  # the head of the order is never bypassed
         assert not set(preempted[:lost]) & set(slots)
         for slot, count in zip(slots, tokens, strict=True):
+            for position in range(self.computed[slot], self.computed[slot] + count):
+                written = int(self.pool.table[slot, position // BLOCK_SIZE])
+                assert written >= 0, "a token is written into a block that is held"
+                self.content[written] = (int(slot), position // BLOCK_SIZE)
             self.computed[slot] += count
-            assert self.pool.num_held[slot] * BLOCK_SIZE >= self.computed[slot]
+            assert self.pool.num_logical[slot] * BLOCK_SIZE >= self.computed[slot]
+            for logical in range(-(-int(self.computed[slot]) // BLOCK_SIZE)):
+                physical = int(self.pool.table[slot, logical])
+                assert physical < 0 or self.content[physical] == (slot, logical), "somebody else's block is read"
             if self.computed[slot] == self.known[slot]:
                 self.known[slot] += 1
                 self.since[slot] += 1

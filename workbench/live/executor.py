@@ -15,7 +15,8 @@ import torch
 from workbench.engine.executor import Batch, StepResult
 from workbench.live.batch_input import forward_input
 from workbench.live.decoder import Decoder
-from workbench.live.decoder_layout import ForwardOutput
+from workbench.live.decoder_layout import ForwardInput, ForwardOutput
+from workbench.live.head_rules import HeadRules, KeyIndex, acts_per_head
 from workbench.live.keep_list import KeepList, choose_blocks
 from workbench.live.kv_cache import KVCache
 from workbench.live.sampler import Sampler
@@ -77,6 +78,7 @@ class LiveExecutor:
         self._tokens = np.zeros((0, 0), np.int64)  # [slot, position] known tokens
         self._evicted_score = np.zeros(0)
         self._step_time = StepTime()
+        self._key_index: KeyIndex | None = None  # made when a rule first asks for it
 
     # The Executor protocol
 
@@ -103,10 +105,11 @@ class LiveExecutor:
         table = batch.slot_block_table[batch.slot, : int(batch.num_blocks.max())]
         kept = self._keep_list(batch, keep, decode, table)
         forward = forward_input(batch, self._tokens, decode, table, self.decoder.device)
+        rules = self._head_rules(batch, keep, decode, table, kept, forward)
         output = self.decoder.forward(
             forward,
             self.cache,
-            None if kept is None else self._in_every_head(kept),
+            rules if rules is not None else None if kept is None else self._in_every_head(kept),
             want_mass=self.measure_mass,
             want_mass_by_head=self.mass_by_head,
             measure_dropped=self.measure_dropped,
@@ -122,6 +125,9 @@ class LiveExecutor:
         elapsed_s = time.perf_counter() - started_s - output.measuring_s
         extra = self._for_the_record(batch, rows, output)
         read, dense = self._kv_tokens(batch, decode, output)
+        if kept is not None and rules is not None:
+            kept = KeepList(keep=rules.read_anywhere, evict=kept.evict, evicted_score=kept.evicted_score)
+            read += float((rules.index_frac * (batch.start + 1)[decode]).sum())
         self._step_time.add(int(batch.num_tokens.sum()), read, elapsed_s)
         block_mass, dropped = self._mass(batch, decode, table, output, kept)
         bytes_per_token = self.cache.bytes_per_token
@@ -156,6 +162,7 @@ class LiveExecutor:
         self, batch: Batch, action: KeepAction | None, decode: IntArray, table: np.ndarray
     ) -> KeepList | None:
         """None where every decode row reads every block."""
+        self._evicted_score[batch.slot[batch.start == 0]] = 0.0  # a new owner, or KV lost to preemption
         if decode.size == 0:
             return None
         slot, num_blocks = batch.slot[decode], batch.num_blocks[decode]
@@ -166,6 +173,24 @@ class LiveExecutor:
                 return None
             return KeepList(keep=held, evict=np.zeros_like(held), evicted_score=np.zeros(decode.size))
         return choose_blocks(action, slot, num_blocks, held, self._evicted_score[slot], self.decoder.ops)
+
+    def _head_rules(
+        self, batch: Batch, action: KeepAction | None, decode: IntArray, table: np.ndarray, kept: KeepList | None,
+        forward: ForwardInput,
+    ) -> HeadRules | None:  # fmt: skip
+        """The chooser for rules that act inside the pass; None where a keep-list says it all."""
+        if self._key_index is not None:
+            self._key_index.wrote(forward.slot_index)
+        if action is None or kept is None or not acts_per_head(action, batch.slot[decode]):
+            return None
+        if self._key_index is None:
+            self._key_index = KeyIndex(self.cache, self.decoder.ops)
+        num_blocks = batch.num_blocks[decode]
+        held = (np.arange(table.shape[1]) < num_blocks[:, None]) & (table[decode] >= 0)
+        return HeadRules(
+            self._key_index, action, batch.slot[decode], num_blocks, kept, held, forward.block_table,
+            forward.context_tokens, self.decoder.scale, self.decoder.config.num_layers,
+        )  # fmt: skip
 
     def _in_every_head(self, kept: KeepList) -> torch.Tensor:
         mask = torch.from_numpy(kept.keep).to(self.decoder.device)

@@ -30,11 +30,15 @@ class KeepList:
 def choose_blocks(
     action: KeepAction, slot: IntArray, num_blocks: IntArray, held: BoolArray, spent: FloatArray, ops: Any
 ) -> KeepList:
-    """Rows of one step. held: [rows, width] blocks in the cache; spent: [rows] score of blocks evicted before."""
+    """Rows of one step. held: [rows, width] blocks in the cache; spent: [rows] score of blocks evicted before.
+
+    Rules that read keys keep every held block here (`head_rules` carries them out), and never evict.
+    """
     rule = action.rule[slot]
-    if unknown := set(rule.tolist()) - {int(r) for r in ROW_RULES}:
-        names = ", ".join(KeepRule(r).name for r in sorted(unknown) if r in set(KeepRule))
-        raise InputError(f"keep rule {names or unknown} needs block key bounds, which this executor does not keep")
+    if unknown := set(rule.tolist()) - {int(r) for r in KeepRule}:
+        raise InputError(f"keep rule {sorted(unknown)} is none of {', '.join(r.name for r in KeepRule)}")
+    by_keys = ~np.isin(rule, [int(r) for r in ROW_RULES])
+    rule = np.where(by_keys, int(KeepRule.ALL), rule)
     rows, width = held.shape
     score = np.full((rows, width), np.nan)
     given = min(width, action.score.shape[1])

@@ -1,0 +1,40 @@
+"""Least mass as a key sketch sees it: each query estimates every block's mass before it reads any."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from controllers.pruning.numbers import check_mass_budget, check_spared, keep_action
+from workbench.protocols import DecisionPoint, KeepAction, KeepObservation, KeepRule
+
+
+@dataclass(frozen=True, kw_only=True)
+class SketchMass:
+    """Drop the blocks of least estimated mass while their sum is within `mass_budget`, for each layer and KV head.
+
+    The estimate is the softmax over scores of the sketched keys: of this query, where `LeastMass` goes by earlier ones.
+    It is no bound (`Certified` has one); a head that looks at few blocks reads few, a diffuse one reads many.
+    Needs keys: it runs on the real model and on recorded tapes, not in the simulator.
+    Source: ours. Raises InputError for numbers outside their range.
+    """
+
+    point: ClassVar[DecisionPoint] = DecisionPoint.KEEP
+    needs_keys: ClassVar[bool] = True
+    mass_budget: float = 0.05
+    sink_blocks: int = 1
+    recent_blocks: int = 1
+
+    def __post_init__(self) -> None:
+        check_mass_budget("SketchMass", self.mass_budget)
+        check_spared("SketchMass", self.sink_blocks, self.recent_blocks)
+
+    def init(self, capacity: int) -> None:
+        return None
+
+    def step(self, state: None, observation: KeepObservation) -> tuple[None, KeepAction]:
+        return None, keep_action(
+            observation,
+            KeepRule.LEAST_ESTIMATE,
+            mass_budget=self.mass_budget,
+            sink_blocks=self.sink_blocks,
+            recent_blocks=self.recent_blocks,
+        )
