@@ -99,8 +99,8 @@ def simulate_again(arm: Path, calibration: Calibration) -> ArmPair:
     made_steps = pl.DataFrame(plant.telemetry.step_table())
     return ArmPair(
         path=arm,
-        setting=setting_of(scenario),
-        load=f"{scenario.workload.rate_per_s or 0:g}/s x {scenario.workload.num_requests}",
+        setting=manifest.get("setting") or setting_of(scenario),
+        load=manifest.get("load") or f"{scenario.workload.rate_per_s or 0:g}/s x {scenario.workload.num_requests}",
         seed=int(manifest["seed"]),
         live=records_of(requests, steps),
         simulated=records_of(made, made_steps),

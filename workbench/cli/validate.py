@@ -17,12 +17,18 @@ def validate(
         Path | None, typer.Option(help="Use this calibration; else every third live arm is fitted and left out.")
     ] = None,
     ranked_by: Annotated[str, typer.Option(help="Figure settings are ranked by, less is better.")] = "e2e_mean_s",
+    record: Annotated[
+        Path | None,
+        typer.Option(help="First run the live arms of this study into RUN, e.g. workbench/scenarios/validation.toml."),
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Simulate recorded live arms again and compare. Exit 1 where an error is above its limit or ranks disagree.
 
-    Limits: step time 5 %, throughput 3 %, TPOT p50 5 %, TTFT mean 10 %, Kendall tau 0.9 over at least 20 pairs of
-    settings that differ live, regret of the best setting 2 %.
+    `--record STUDY` runs the arms first, alone on the machine; finished ones are kept, so Ctrl-C and the same command go on.
+    Arms the study calls `record` and `calibrate` are fitted; all others are judged. Limits: step time 5 %, throughput 3 %,
+    TPOT p50 5 %, TTFT mean 10 %, Kendall tau 0.9 over at least 20 pairs of settings that differ live, regret of the best
+    setting 2 %.
     """
     from rich.table import Table
 
@@ -33,13 +39,22 @@ def validate(
     from workbench.errors import InputError
 
     out = Output(as_json)
+    if record is not None:
+        from workbench.main_job import run_here
+        from workbench.validation_study import study_tasks
+
+        with out.progress("record live arms") as tell:
+            run_here(study_tasks(record, run), tell)
     arms = [arm for arm in find_recorded_arms(run) if manifest_of(arm).get("plant") == "live"]
-    recordings = [arm for arm in arms if manifest_of(arm).get("role")]
-    judged = [arm for arm in arms if arm not in recordings]
+    roles = {arm: manifest_of(arm).get("role") for arm in arms}
+    recordings = [arm for arm in arms if roles[arm] == "record"]
+    seen = [arm for arm in arms if roles[arm] == "calibrate"]
+    judged = [arm for arm in arms if not roles[arm]]
     if calibration is not None:
         fitted = read_calibration(calibration)
     else:
-        seen = judged[::3] if len(judged) >= 3 else []
+        if not seen and len(judged) >= 3:
+            seen = judged[::3]
         judged = [arm for arm in judged if arm not in seen]
         if not (recordings or seen):
             raise InputError(

@@ -1,0 +1,85 @@
+"""The live arms a validation rests on: some to calibrate on, and settings x loads x seeds that nobody has fitted.
+
+One TOML file (`workbench/scenarios/validation.toml`) says which. Arms go to
+
+    RUN/record/T<x>/seed0                  role "record": entropies and attention masses are fitted to them
+    RUN/calibrate/<load>/<setting>/seed<k> role "calibrate": step times are fitted to them
+    RUN/judged/<load>/<setting>/seed<k>    compared with their simulation
+
+A finished arm is not run again, so the same command resumes. Settings of one seed follow each other, so that a spell of
+a slow machine meets all settings alike.
+"""
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from workbench.errors import InputError, unknown_name
+from workbench.main_job import ArmTask
+from workbench.scenario import Scenario, parse_scenario
+
+SECTIONS = ("name", "scenario", "loads", "record", "calibrate", "ranked", "regimes", "settings")
+RECORD, CALIBRATE = "record", "calibrate"  # roles; an arm without one is judged
+
+
+def study_tasks(path: Path, run: Path) -> list[ArmTask]:
+    """Every arm of the study, in the order in which they are run. Raises `InputError`."""
+    try:
+        study = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except OSError as error:
+        raise InputError(f"study {path}: {error.strerror or error}") from None
+    except ValueError as error:
+        raise InputError(f"study {path}: not valid TOML: {error}") from None
+    for key in study:
+        if key not in SECTIONS:
+            raise unknown_name("section in a validation study", key, SECTIONS)
+    missing = [name for name in SECTIONS if name not in study and name != "name"]
+    if missing:
+        raise InputError(f"study {path}: needs {', '.join(missing)}; see workbench/scenarios/validation.toml")
+    prompts = study["scenario"].get("workload", {}).get("prompts")
+    if prompts is not None:
+        study["scenario"]["workload"]["prompts"] = str((path.parent / prompts).resolve())
+    return [*_recorded(study, run), *_calibrated(study, run), *_judged(study, run)]
+
+
+def _recorded(study: Mapping[str, Any], run: Path) -> list[ArmTask]:
+    tasks = []
+    for t in study[RECORD]["temperatures"]:
+        base = parse_scenario({"name": f"record at T = {t:g}", **study["scenario"]})
+        scenario = base.with_changes(
+            level="full", workload__num_requests=study[RECORD]["num_requests"], engine__temperature=float(t),
+            controllers={"keep": {"kind": "keep-all"}},
+        )  # fmt: skip
+        tasks.append(ArmTask(scenario, 0, run / RECORD / f"T{t:g}" / "seed0", None, {"role": RECORD}))
+    return tasks
+
+
+def _calibrated(study: Mapping[str, Any], run: Path) -> list[ArmTask]:
+    part = study[CALIBRATE]
+    return [
+        _arm(study, run / CALIBRATE, load, setting, seed, {"role": CALIBRATE})
+        for seed in part["seeds"]
+        for load in part["loads"]
+        for setting in part["settings"]
+    ]
+
+
+def _judged(study: Mapping[str, Any], run: Path) -> list[ArmTask]:
+    ranked, regimes = study["ranked"], study["regimes"]
+    cases = [(seed, ranked["load"], setting) for seed in ranked["seeds"] for setting in study["settings"]]
+    cases += [(s, load, setting) for s in regimes["seeds"] for load in regimes["loads"] for setting in regimes["settings"]]
+    return [_arm(study, run / "judged", load, setting, seed, {}) for seed, load, setting in cases]
+
+
+def _arm(
+    study: Mapping[str, Any], folder: Path, load: str, setting: str, seed: int, extra: dict[str, Any]
+) -> ArmTask:
+    for name, table, what in ((load, study["loads"], "load"), (setting, study["settings"], "setting")):
+        if name not in table:
+            raise unknown_name(what, name, table)
+    scenario: Scenario = parse_scenario({"name": setting, **study["scenario"]}).with_changes(
+        workload__rate_per_s=float(study["loads"][load]), controllers=study["settings"][setting]
+    )
+    extra = {**extra, "load": load, "setting": setting}
+    return ArmTask(scenario, seed, folder / load / setting / f"seed{seed}", None, extra)
