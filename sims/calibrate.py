@@ -10,6 +10,7 @@ from sims.entropy_process import EntropyProcess
 from sims.fit_entropy import fit_entropy
 from sims.fit_mass import fit_mass
 from sims.fit_step_cost import fit_step_cost
+from sims.goodness_of_fit import GoodnessOfFit, goodness_of_fit, split_by_prompt
 from sims.models import MODELS, ModelShape
 from sims.recorded import find_recorded_arms, manifest_of, recorded_masses, recorded_steps, recorded_tokens
 from workbench.errors import InputError
@@ -52,6 +53,17 @@ def calibrate(
         max_context_tokens=shape.max_context_tokens,
         figures={**entropy.figures, **mass_figures, **step_figures},
     )
+
+
+def held_out_fit(run: Path | str, *, share: float = 0.3, seed: int = 0) -> GoodnessOfFit:
+    """Entropy laws fitted without a share of the prompts, judged on those. Raises `InputError` for too short a record."""
+    live = [arm for arm in find_recorded_arms(Path(run)) if manifest_of(arm).get("plant") == "live"]
+    if not live:
+        raise InputError(f"{run} holds no live arm; record one with workbench record")
+    vocab = recorded_shape(manifest_of(live[0])).vocab
+    fitted, judged = split_by_prompt(recorded_tokens(live), share, seed)
+    process = EntropyProcess(vocab=vocab, laws=fit_entropy(fitted, vocab, seed=seed).laws)
+    return goodness_of_fit(judged, process, seed=seed)
 
 
 def kv_width(manifest: dict[str, Any]) -> float:

@@ -5,18 +5,30 @@ import math
 import simpy
 
 
-class SimClock:
-    """A `Clock` on a SimPy environment, one event a call."""
+class Timeline(simpy.Environment):
+    """A SimPy environment that can move on without an event where none is due before."""
 
-    def __init__(self, env: simpy.Environment | None = None) -> None:
-        self.env = env or simpy.Environment()
+    def pass_time(self, elapsed_s: float) -> None:
+        """`now` becomes now + elapsed_s, whatever is due until then having happened."""
+        until = self._now + elapsed_s
+        if self.peek() > until:
+            self._now = until
+        else:
+            self.run(until=self.timeout(elapsed_s))
+
+
+class SimClock:
+    """A `Clock` on a SimPy environment: one event a call, or none where nothing else is due meanwhile."""
+
+    def __init__(self, env: Timeline | None = None) -> None:
+        self.env = env or Timeline()
 
     @property
     def now_s(self) -> float:
         return float(self.env.now)
 
     def advance(self, elapsed_s: float) -> None:
-        self.env.run(until=self.env.timeout(elapsed_s))
+        self.env.pass_time(elapsed_s)
 
     def wait_until(self, time_s: float) -> None:
         if time_s > self.env.now:

@@ -26,24 +26,28 @@ from typing import NamedTuple
 
 import numpy as np
 from numba import njit
+from scipy.special import ndtri
 
 from sims import streams
 from sims.latent_shapes import (
     NUM_PARAMETERS,
+    draw_level,
     draw_rank,
     kept_outcomes,
-    moments,
+    level_counts,
     prefix_weight,
     raw_moments,
     solve_temperature,
+    tempered,
 )
-from sims.scalar_philox import normal_cdf, normal_quantile, philox_words, unit, unit_fine
+from sims.scalar_philox import normal_quantile, philox_words, unit, unit_fine
 from workbench.errors import InputError
 from workbench.signals import BoolArray, FloatArray, IntArray
 
 FLAT, CONVERGENT, DIVERGENT, OSCILLATING = range(4)
 REGIMES = ("flat", "convergent", "divergent", "oscillating")
 CLOUD = 1024  # shapes a kind is resampled to
+GUIDE_REACH, GUIDE_PER_UNIT = 4.0, 128.0  # the outermost of the cloud's edges lie at 3.1
 GREEDY_BELOW = 1e-6  # a temperature below this is greedy
 
 
@@ -100,6 +104,9 @@ class LawTable(NamedTuple):
     raw: FloatArray  # [kinds, CLOUD, 3] ln Z, H, V at T = 1
     numbers: FloatArray  # [kinds, NUMBERS]
     regimes: FloatArray  # [kinds, 4] cumulative weights
+    counts: FloatArray  # [levels] outcomes on each level of a shape
+    edges: FloatArray  # [CLOUD - 1] normal quantiles that part the cloud
+    guide: IntArray  # where to begin among them, by `GUIDE_PER_UNIT` steps a unit from -GUIDE_REACH on
 
 
 (
@@ -124,7 +131,12 @@ def law_table(laws: tuple[KindLaw, ...], num_outcomes: int) -> LawTable:
             1.0 / law.scale,
         ])  # fmt: skip
         regimes.append(np.cumsum(law.regime_weights) / sum(law.regime_weights))
-    return LawTable(np.array(shapes), np.array(raw), np.array(numbers), np.array(regimes))
+    edges = ndtri(np.arange(1, CLOUD) / CLOUD)
+    steps = np.arange(int(2 * GUIDE_REACH * GUIDE_PER_UNIT) + 1) / GUIDE_PER_UNIT - GUIDE_REACH
+    return LawTable(
+        np.array(shapes), np.array(raw), np.array(numbers), np.array(regimes), level_counts(num_outcomes), edges,
+        np.searchsorted(edges, steps),
+    )  # fmt: skip
 
 
 class ProcessState(NamedTuple):
@@ -215,9 +227,13 @@ def next_level(
 
 @njit(cache=True, inline="always")
 def shape_at(law: LawTable, kind: int, level: float) -> int:
-    """Index in the kind's cloud of the shape at a latent level."""
-    n, size = law.numbers[kind], law.shapes.shape[1]
-    return min(int(normal_cdf((level - n[CENTER]) * n[SCALE]) * size), size - 1)
+    """Index in the kind's cloud of the shape at a latent level: how many edges lie at or below its normal score."""
+    score = (level - law.numbers[kind, CENTER]) * law.numbers[kind, SCALE]
+    step = (min(max(score, -GUIDE_REACH), GUIDE_REACH) + GUIDE_REACH) * GUIDE_PER_UNIT
+    index = law.guide[int(step)]
+    while index < law.edges.shape[0] and law.edges[index] <= score:
+        index += 1
+    return index
 
 
 @njit(cache=True, inline="always")
@@ -250,6 +266,7 @@ def draw_tokens(
     out: TokenDraws,
 ) -> None:
     """Draw the next token of every row that samples. Laws in the order of `SamplingAction`."""
+    mass = np.empty(law.counts.shape[0])
     for i in range(slot.shape[0]):
         if not samples[i]:
             out.token_id[i], out.shape_index[i], out.ended[i] = -1, -1, False
@@ -267,17 +284,18 @@ def draw_tokens(
         if t < GREEDY_BELOW:
             rank, logit, log_total, h, v = 0, 0.0, 0.0, 0.0, 0.0
         else:
-            log_total, h, v = log_raw, h_raw, v_raw
-            if t != 1.0:
-                log_total, h, v = moments(gap, slope, curve, t, num_outcomes)
-            kept, total = num_outcomes, math.exp(log_total)
+            total, h, v = tempered(gap, slope, curve, t, law.counts, mass)
+            log_total = math.log(total)
+            w0, w1, _, _ = philox_words(seed, streams.TOKEN, request_id[i], token_index[i], 0)
+            u = unit_fine(w0, w1)
             if min_p[s] == min_p[s] or top_h[s] == top_h[s] or mirostat_mu[s] == mirostat_mu[s]:
                 kept = kept_outcomes(
                     gap, slope, curve, t, num_outcomes, log_total, h, min_p[s], top_h[s], mirostat_mu[s]
                 )
                 total = prefix_weight(gap, slope, curve, t, kept)
-            w0, w1, _, _ = philox_words(seed, streams.TOKEN, request_id[i], token_index[i], 0)
-            rank, logit = draw_rank(gap, slope, curve, t, num_outcomes, total, kept, unit_fine(w0, w1))
+                rank, logit = draw_rank(gap, slope, curve, t, num_outcomes, total, kept, u)
+            else:
+                rank, logit = draw_level(gap, slope, curve, law.counts, mass, u * total)
             log_total -= logit / t
         state.temperature[s] = t
         ended = False

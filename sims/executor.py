@@ -20,12 +20,14 @@ from sims.entropy_process import (
     new_state,
 )
 from sims.mass_process import (
+    MassLaw,
     MassProcess,
     MassState,
     choose_blocks,
     draw_masses,
     evict_dropped,
     forget_slot,
+    mass_law,
     new_mass_state,
     told_masses,
 )
@@ -35,6 +37,7 @@ from workbench.errors import InputError
 from workbench.protocols import KeepAction, KeepRule, SamplingAction
 from workbench.signals import BoolArray, FloatArray, IntArray
 
+NOTHING_EVICTED = np.zeros((0, 0), np.bool_)
 SEED_RANGE = 2**63  # compiled code takes the seed as int64
 
 
@@ -68,7 +71,6 @@ class SimExecutor:
         self._law = process.table_for(kind_names)
         if not draw_ends:
             self._law.numbers[:, END_SLOPE] = np.nan
-        self._mass_numbers = (mass.sink, mass.decay, mass.spread, mass.flicker) if mass else (0.0, 0.0, 0.0, 0.0)
         self._grow(64, 16)
 
     def _grow(self, num_slots: int, width: int) -> None:
@@ -79,6 +81,7 @@ class SimExecutor:
             _copy_into(masses, self._masses)
         self._tokens: ProcessState = tokens
         self._masses: MassState = masses
+        self._mass_law = mass_law(self.mass or MassProcess(), masses.mass.shape[1])
         self._temperature = np.full(num_slots, self._default_temperature)
         self._off = np.full(num_slots, np.nan)
 
@@ -121,9 +124,9 @@ class SimExecutor:
     def execute(self, batch: Batch, sampling: SamplingAction | None, keep: KeepAction | None) -> StepResult:
         rows = batch.slot.shape[0]
         kv_read, dropped = np.full(rows, -1.0), np.zeros(rows)
-        told = evicted = None
+        masses = told = evicted = None
         if self.mass is not None:
-            told, evicted = self._attend(batch, keep, kv_read, dropped)
+            masses, told, evicted = self._attend(batch, keep, kv_read, dropped)
         draws = new_draws(rows)
         draw_tokens(
             self._law, self.vocab_size, self._tokens, self.seed, batch.slot, batch.request_id, batch.token_index,
@@ -153,7 +156,8 @@ class SimExecutor:
             surprisal_nats=draws.surprisal_nats,
             surprisal_raw_nats=draws.surprisal_raw_nats,
             temperature_applied=draws.temperature_applied,
-            block_mass=told,
+            block_mass=masses,
+            told=told,
             dropped_mass=np.where(batch.samples, dropped, np.nan),
             evicted=evicted,
         )
@@ -174,31 +178,32 @@ class SimExecutor:
 
     def _attend(
         self, batch: Batch, keep: KeepAction | None, kv_read: FloatArray, dropped: FloatArray
-    ) -> tuple[FloatArray | None, BoolArray | None]:
+    ) -> tuple[FloatArray | None, BoolArray | None, BoolArray | None]:
+        """(block masses, rows of them that say something new, evicted blocks)."""
         rows, blocks = batch.slot.shape[0], int(batch.num_blocks.max())
         if blocks > self._masses.mass.shape[1]:
             self._grow(self._tokens.x.shape[0], max(blocks, 2 * self._masses.mass.shape[1]))
-        told = np.empty((rows, blocks))
+        masses, told = np.empty((rows, blocks)), np.zeros(rows, np.bool_)
         if keep is None:
             news = attend_densely(
-                self._masses, self.seed, batch.slot, batch.request_id, batch.start, batch.num_tokens, batch.samples,
-                batch.num_blocks, self._mass_numbers, told,
+                self._masses, self._mass_law, self.seed, batch.slot, batch.request_id, batch.start, batch.num_tokens,
+                batch.samples, batch.num_blocks, masses, told,
             )  # fmt: skip
-            return (told if news else None), None
-        if int(keep.rule.max()) > KeepRule.WINDOW:
-            raise InputError(
-                f"keep rule {KeepRule(int(keep.rule.max())).name} reads keys, which the simulator does not have; "
-                "replay a recorded tape instead"
-            )
+            return (masses, told, None) if news else (None, None, None)
         if keep.score.shape[1] < blocks:
             raise InputError(f"KeepAction.score must cover {blocks} blocks, got {keep.score.shape[1]}")
-        evicted = np.zeros((rows, blocks), np.bool_) if keep.evict.any() else np.zeros((0, 0), np.bool_)
-        news = attend(
-            self._masses, self.seed, batch.slot, batch.request_id, batch.start, batch.num_tokens, batch.samples,
-            batch.num_blocks, batch.block_size, self._mass_numbers, keep.rule, keep.mass_budget, keep.block_budget_frac,
-            keep.sink_blocks, keep.recent_blocks, keep.score, keep.evict, told, kv_read, dropped, evicted,
+        evicted = np.zeros((rows, blocks), np.bool_) if keep.evict.any() else NOTHING_EVICTED
+        news, highest = attend(
+            self._masses, self._mass_law, self.seed, batch.slot, batch.request_id, batch.start, batch.num_tokens,
+            batch.samples, batch.num_blocks, batch.block_size, keep.rule, keep.mass_budget, keep.block_budget_frac,
+            keep.sink_blocks, keep.recent_blocks, keep.score, keep.evict, masses, told, kv_read, dropped, evicted,
         )  # fmt: skip
-        return (told if news else None), (evicted if evicted.size else None)
+        if highest > KeepRule.WINDOW:
+            raise InputError(
+                f"keep rule {KeepRule(highest).name} reads keys, which the simulator does not have; "
+                "replay a recorded tape instead"
+            )
+        return masses if news else None, told if news else None, evicted if evicted.size else None
 
 
 def _copy_into(new: Any, old: Any) -> None:
@@ -208,16 +213,15 @@ def _copy_into(new: Any, old: Any) -> None:
 
 @njit(cache=True, inline="always")
 def _refresh(
-    state: MassState, seed: int, slot: int, request_id: int, start: int, num_blocks: int,
-    numbers: tuple[float, float, float, float],
-) -> bool:  # fmt: skip
+    state: MassState, law: MassLaw, seed: int, slot: int, request_id: int, start: int, num_blocks: int
+) -> bool:
     """Draw masses anew where the block count has changed; every new block is kept at first."""
     if start == 0:
         forget_slot(state, slot)  # a new owner, or KV lost to preemption
     known = state.counted[slot]
     if known == num_blocks:
         return False
-    draw_masses(state, seed, slot, request_id, num_blocks, numbers)
+    draw_masses(state, law, seed, slot, request_id, num_blocks)
     for b in range(known, num_blocks):
         state.kept[slot, b] = True
     return True
@@ -225,62 +229,57 @@ def _refresh(
 
 @njit(cache=True)
 def attend_densely(
-    state: MassState, seed: int, slot: IntArray, request_id: IntArray, start: IntArray, num_tokens: IntArray,
-    samples: BoolArray, num_blocks: IntArray, numbers: tuple[float, float, float, float], told: FloatArray,
+    state: MassState, law: MassLaw, seed: int, slot: IntArray, request_id: IntArray, start: IntArray,
+    num_tokens: IntArray, samples: BoolArray, num_blocks: IntArray, masses: FloatArray, told: BoolArray,
 ) -> bool:  # fmt: skip
-    """Every block is read. Returns whether any row has something to tell."""
+    """Every block is read. Fills rows of `masses` and marks them in `told`; returns whether there are any."""
     news = False
     for i in range(slot.shape[0]):
         if start[i] == 0:
             forget_slot(state, slot[i])
         if not (samples[i] and num_tokens[i] == 1 and start[i] > 0):
-            told[i, :] = np.nan
             continue
-        fresh = _refresh(state, seed, slot[i], request_id[i], start[i], num_blocks[i], numbers)
-        for b in range(num_blocks[i]):
-            fresh = fresh or not state.kept[slot[i], b]
-            state.kept[slot[i], b] = True
-        state.dropped[slot[i]] = 0.0
+        fresh = _refresh(state, law, seed, slot[i], request_id[i], start[i], num_blocks[i])
+        if state.num_read[slot[i]] != num_blocks[i]:
+            fresh = True
+            state.kept[slot[i], : num_blocks[i]] = True
+        state.dropped[slot[i]], state.num_read[slot[i]] = 0.0, num_blocks[i]
         if fresh:
-            told_masses(state, slot[i], num_blocks[i], told[i])
-            news = True
-        else:
-            told[i, :] = np.nan
+            told_masses(state, slot[i], num_blocks[i], masses[i])
+            told[i] = news = True
     return news
 
 
 @njit(cache=True)
 def attend(
-    state: MassState, seed: int, slot: IntArray, request_id: IntArray, start: IntArray, num_tokens: IntArray,
-    samples: BoolArray, num_blocks: IntArray, block_size: int, numbers: tuple[float, float, float, float],
-    rule: IntArray, mass_budget: FloatArray, budget_frac: FloatArray, sinks: IntArray, recent: IntArray,
-    score: FloatArray, evict: BoolArray, told: FloatArray, kv_read: FloatArray, dropped: FloatArray,
+    state: MassState, law: MassLaw, seed: int, slot: IntArray, request_id: IntArray, start: IntArray,
+    num_tokens: IntArray, samples: BoolArray, num_blocks: IntArray, block_size: int, rule: IntArray,
+    mass_budget: FloatArray, budget_frac: FloatArray, sinks: IntArray, recent: IntArray, score: FloatArray,
+    evict: BoolArray, masses: FloatArray, told: BoolArray, kv_read: FloatArray, dropped: FloatArray,
     evicted: BoolArray,
-) -> bool:  # fmt: skip
-    """Apply each decoding row's keep rule. Fills told, kv_read (tokens), dropped (mass) and evicted."""
-    news = False
+) -> tuple[bool, int]:  # fmt: skip
+    """Apply each decoding row's keep rule. Fills masses, told, kv_read (tokens), dropped (mass) and evicted.
+
+    Returns (somebody has something to tell, the highest rule asked for).
+    """
+    news, highest = False, 0
     for i in range(slot.shape[0]):
         s, blocks = slot[i], num_blocks[i]
         if start[i] == 0:
             forget_slot(state, s)
         if not (samples[i] and num_tokens[i] == 1 and start[i] > 0):
-            told[i, :] = np.nan
             continue
-        fresh = _refresh(state, seed, s, request_id[i], start[i], blocks, numbers)
+        highest = max(highest, rule[s])
+        fresh = _refresh(state, law, seed, s, request_id[i], start[i], blocks)
         changed = choose_blocks(
             state, s, blocks, rule[s], mass_budget[s], budget_frac[s], sinks[s], recent[s], score[s]
         )  # fmt: skip
-        count = 0
-        for b in range(blocks):
-            count += state.kept[s, b] and not state.gone[s, b]
         # The newest block is always read and holds what does not fill a block.
-        kv_read[i] = count * block_size - (blocks * block_size - start[i] - 1)
+        kv_read[i] = state.num_read[s] * block_size - (blocks * block_size - start[i] - 1)
         dropped[i] = state.dropped[s]
         if fresh or changed:
-            told_masses(state, s, blocks, told[i])
-            news = True
-        else:
-            told[i, :] = np.nan
+            told_masses(state, s, blocks, masses[i])
+            told[i] = news = True
         if evict[s]:
             evict_dropped(state, s, blocks, score[s], evicted[i])
-    return news
+    return news, highest

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import simpy
 
-from sims.clock import SimClock, moment
+from sims.clock import SimClock, Timeline, moment
 from sims.dispatcher import CentralQueue, Choice, make_policy
 from sims.executor import SimExecutor
 from sims.replica import ReplicaEngine, Waits
@@ -52,7 +52,7 @@ class Fleet:
         if not executors:
             raise InputError("a fleet needs at least one replica, got 0")
         self.requests, self.config, self.controlled = requests, config, controlled
-        self.env = simpy.Environment()
+        self.env = Timeline()
         self.clock = SimClock(self.env)
         self.ledger = RequestLedger(len(requests))
         self.ledger.replica[:] = -1

@@ -78,6 +78,59 @@ def moments(gap: float, slope: float, curve: float, temperature: float, num_outc
 
 
 @njit(cache=True)
+def level_counts(num_outcomes: int) -> FloatArray:
+    """Outcomes on each level."""
+    levels, placed = 1, 1
+    while placed < num_outcomes:
+        placed += min(1 << (levels - 1), num_outcomes - placed)
+        levels += 1
+    counts = np.empty(levels)
+    for level in range(levels):
+        counts[level] = multiplicity(level, num_outcomes)
+    return counts
+
+
+@njit(cache=True, inline="always")
+def tempered(gap: float, slope: float, curve: float, temperature: float, counts: FloatArray, mass: FloatArray):
+    """(Z, H, V) at T > 0 as `moments` has them; `mass` [levels] is left with the weight of each level, for `draw_level`."""
+    inverse = 1.0 / temperature
+    weight = math.exp(-gap * inverse)
+    bend = math.exp(-curve * inverse)
+    factor = math.exp(-slope * inverse) * bend
+    square = bend * bend
+    total, first, second, i = 1.0, 0.0, 0.0, 0.0
+    mass[0] = 1.0
+    for level in range(1, counts.shape[0]):
+        y = -(gap + i * (slope + i * curve)) * inverse
+        here = counts[level] * weight
+        mass[level] = here
+        total += here
+        first += here * y
+        second += here * y * y
+        weight *= factor
+        factor *= square
+        i += 1.0
+    mean = first / total
+    return total, max(math.log(total) - mean, 0.0), max(second / total - mean * mean, 0.0)
+
+
+@njit(cache=True, inline="always")
+def draw_level(gap: float, slope: float, curve: float, counts: FloatArray, mass: FloatArray, need: float):
+    """(rank, its logit) where the summed weight of the ranks first exceeds `need`, from the masses of the levels."""
+    if need < 1.0 or counts.shape[0] == 1:
+        return 0, 0.0
+    need -= 1.0
+    level, placed = 1, 1
+    while level < counts.shape[0] - 1 and need >= mass[level]:
+        need -= mass[level]
+        placed += int(counts[level])
+        level += 1
+    inside = int(need / mass[level] * counts[level]) if mass[level] > 0.0 else 0
+    i = float(level - 1)
+    return placed + min(inside, int(counts[level]) - 1), -(gap + i * (slope + i * curve))
+
+
+@njit(cache=True)
 def solve_temperature(
     gap: float, slope: float, curve: float, num_outcomes: int, target: float, start: float, low: float, high: float
 ) -> float:

@@ -22,7 +22,7 @@ from workbench.engine.batching import form_batch
 from workbench.engine.kv_blocks import BlockPool, allocate, release
 from workbench.engine.plant import EnginePlant
 from workbench.engine.requests import RequestStatus
-from workbench.engine.telemetry import STEP_COLUMNS, accumulate
+from workbench.engine.telemetry import STEP_COLUMNS, record_step
 from workbench.signals import FloatArray, IntArray
 
 REFUSED, WAITING, RUNNING, COMPLETED = (
@@ -63,22 +63,6 @@ class Ledger(NamedTuple):
     generated_tokens: IntArray
     num_preempted: IntArray
     recomputed_tokens: IntArray
-
-
-class Sums(NamedTuple):
-    """Per-request sums of `Telemetry`, in the order `accumulate` takes them."""
-
-    last: FloatArray
-    first: FloatArray
-    tau: FloatArray
-    variation: FloatArray
-    nll_sum: FloatArray
-    nll_count: IntArray
-    h_sum: FloatArray
-    h_error: FloatArray
-    h_count: IntArray
-    drop_sum: FloatArray
-    drop_count: IntArray
 
 
 class Slots(NamedTuple):
@@ -133,16 +117,15 @@ def leap_through(plant: EnginePlant) -> None:
         config.max_chunk_tokens, config.watermark_blocks, config.preemption_quantum_tokens, config.horizon_s,
     )  # fmt: skip
     ledger = Ledger(*(getattr(plant.ledger, name) for name in Ledger._fields))
-    sums = Sums(*plant.telemetry.request_sums())
-    target = np.nan if config.entropy_target_nats is None else config.entropy_target_nats
+    telemetry = plant.telemetry
     rows = new_draws(config.max_running)
     columns = np.empty((CHUNK_STEPS, NUM_COLUMNS))
     while True:
         count, done = _run(
-            asked, limits, plant.pool, slots, ledger, sums, target, executor.step_cost.rates, executor.law,
-            executor.vocab_size, executor.token_state, executor.seed, executor.slot_temperature, rows, columns,
+            asked, limits, plant.pool, slots, ledger, telemetry.sums, telemetry.counts, telemetry.target_nats,
+            executor.step_cost.rates, executor.law, executor.vocab_size, executor.token_state, executor.seed, executor.slot_temperature, rows, columns,
         )  # fmt: skip
-        plant.telemetry.append_steps(columns[:count])
+        telemetry.append_steps(columns[:count])
         c = slots.counters
         backlog = slots.backlog[c[BACKLOG_HEAD] : c[BACKLOG_TAIL]]
         plant.leaped_to(int(c[STEP]), int(c[NEXT_ARRIVAL]), backlog, slots.order[: c[READY]])
@@ -213,8 +196,8 @@ def _holders(pool: BlockPool, slots: Slots) -> int:
 
 @njit(cache=True)
 def _run(
-    asked: Asked, limits: Limits, pool: BlockPool, slots: Slots, ledger: Ledger, sums: Sums, target: float,
-    rates: StepRates, law: LawTable, vocab: int, tokens: ProcessState, seed: int, temperature: FloatArray,
+    asked: Asked, limits: Limits, pool: BlockPool, slots: Slots, ledger: Ledger, sums: FloatArray, counts: IntArray,
+    target: float, rates: StepRates, law: LawTable, vocab: int, tokens: ProcessState, seed: int, temperature: FloatArray,
     draws: TokenDraws, columns: FloatArray,
 ) -> tuple[int, bool]:  # fmt: skip
     """Take steps until the run ends or `columns` is full: (rows written, ended)."""
@@ -291,29 +274,14 @@ def _run(
             elapsed, energy, flops, kv_read, kv_dense = step_totals(rates, start, num_tokens, samples, everything)
             slots.now_s[0] = begin + elapsed
             now = slots.now_s[0]
-            raw, tempered, measured = accumulate(
-                request_id, samples, draws.entropy_raw_nats, draws.entropy_nats, draws.surprisal_raw_nats, dropped,
-                target, sums.last, sums.first, sums.tau, sums.variation, sums.nll_sum, sums.nll_count, sums.h_sum,
-                sums.h_error, sums.h_count, sums.drop_sum, sums.drop_count,
+            record_step(
+                columns[count], c[STEP], begin, now - begin, energy, flops, kv_read, kv_dense, waiting,
+                c[BACKLOG_TAIL] - c[BACKLOG_HEAD], num_preempted if j == 0 else 0,
+                limits.num_blocks - pool.num_free[0], pool.num_free[0], request_id, num_tokens, samples,
+                draws.entropy_raw_nats, draws.entropy_nats, draws.surprisal_raw_nats, dropped,
+                draws.temperature_applied, target, sums, counts,
             )  # fmt: skip
-            row = columns[count]
             count += 1
-            row[0], row[1], row[2], row[3], row[4], row[5], row[6] = (
-                c[STEP], begin, now - begin, energy, flops, kv_read, kv_dense,
-            )  # fmt: skip
-            row[7], row[8], row[9] = n, waiting, c[BACKLOG_TAIL] - c[BACKLOG_HEAD]
-            total, decode, sampled, heat = 0, 0, 0, 0.0
-            for i in range(n):
-                total += num_tokens[i]
-                sampled += samples[i]
-                decode += samples[i] and num_tokens[i] == 1
-                if samples[i]:
-                    heat += draws.temperature_applied[i]
-            row[10], row[11], row[12], row[13] = total, decode, sampled, num_preempted if j == 0 else 0
-            row[14], row[15] = limits.num_blocks - pool.num_free[0], pool.num_free[0]
-            row[16] = raw / measured if measured else np.nan
-            row[17] = tempered / measured if measured else np.nan
-            row[18] = heat / sampled if sampled else np.nan
             c[STEP] += 1
             finished = False
             for i in range(n):

@@ -20,6 +20,7 @@ class RecordedTokens:
     """One row per sampled token, in order of (arm, request, token). Shapes [m] or [m, k]."""
 
     text: IntArray  # number of the (arm, request) the token belongs to
+    prompt: IntArray  # number of what was asked: the same for texts that answer the same prompt
     token_index: IntArray
     kind: np.ndarray  # name of the request kind
     entropy_raw_nats: FloatArray
@@ -74,6 +75,7 @@ def _sequences(arm: Path) -> pl.DataFrame | None:
 def recorded_tokens(arms: Sequence[Path]) -> RecordedTokens:
     """Sampled tokens that have entropies at the calibration temperatures. Raises `InputError` where none has."""
     parts, offset, temperatures = [], 0, np.array(CALIBRATION_TEMPERATURES)
+    asked: dict[object, int] = {}
     for arm in arms:
         table = _sequences(arm)
         if table is None or "entropy_at_temperature" not in table.columns:
@@ -83,10 +85,13 @@ def recorded_tokens(arms: Sequence[Path]) -> RecordedTokens:
         requests = pl.read_parquet(arm / "requests.parquet")
         tokens = table.filter(pl.col("point") == "measure").sort(["request_id", "token_index"])
         tokens = tokens.filter(pl.col("entropy_at_temperature").list.len() == len(temperatures))
+        # Without the texts every request counts as a prompt of its own.
+        prompts = requests["prompt_text"] if "prompt_text" in requests.columns else range(offset, offset + len(requests))
         reasons = requests["finish_reason"] if "finish_reason" in requests.columns else None
         tokens = tokens.join(
             requests.select(
                 "request_id", pl.col("kind").cast(pl.String).alias("kind_name"), "output_tokens",
+                pl.Series("asked", [asked.setdefault(text, len(asked)) for text in prompts]),
                 (reasons == "stop").alias("stopped") if reasons is not None else pl.lit(False).alias("stopped"),
             ),
             on="request_id", how="left", maintain_order="left",
@@ -95,6 +100,7 @@ def recorded_tokens(arms: Sequence[Path]) -> RecordedTokens:
             continue
         parts.append({
             "text": tokens["request_id"].to_numpy() + offset,
+            "prompt": tokens["asked"].to_numpy(),
             "token_index": tokens["token_index"].to_numpy(),
             "kind": tokens["kind_name"].to_numpy(),
             "entropy_raw_nats": tokens["entropy_raw_nats"].to_numpy(),

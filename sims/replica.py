@@ -19,6 +19,7 @@ from workbench.engine.config import EngineConfig
 from workbench.engine.executor import Executor
 from workbench.engine.plant import EnginePlant
 from workbench.engine.requests import RequestLedger, RequestSpec, RequestStatus
+from workbench.engine.slots import MEASURED
 from workbench.engine.telemetry import Telemetry
 from workbench.protocols import DecisionPoint
 from workbench.signals import IntArray
@@ -132,7 +133,7 @@ class ReplicaEngine(EnginePlant):
         else:
             super()._arrive(r)
 
-    def _head(self, point: DecisionPoint, active: np.ndarray) -> dict[str, np.ndarray]:
-        head = super()._head(point, active)
-        head["measured"] &= self.generated - self.carried > self.config.delay_steps
-        return head
+    def _look(self, point: DecisionPoint, active: np.ndarray) -> None:
+        super()._look(point, active)
+        flags, _ = self._heads[point]
+        flags[MEASURED] &= self.generated - self.carried > self.config.delay_steps

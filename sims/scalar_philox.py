@@ -78,8 +78,3 @@ def normal_quantile(u: float) -> float:
                   + 7.868691311456132591e-4) * r + 0.0148753612908506148525) * r + 0.13692988092273580531) * r
                + 0.59983220655588793769) * r + 1.0  # fmt: skip
     return math.copysign(num / den, q)
-
-
-@njit(cache=True, inline="always")
-def normal_cdf(x: float) -> float:
-    return 0.5 * math.erfc(-x * 0.7071067811865476)

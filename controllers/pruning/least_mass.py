@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
@@ -75,20 +76,39 @@ class LeastMass:
             0 if self.evict else self.refresh_steps,
             self.evict,
         )
+        budget, share, sinks, recent, evict = _same_in_every_row(
+            num_slots, self.mass_budget, self.sink_blocks, self.recent_blocks, self.evict
+        )
         action = KeepAction(
             rule=rule,
-            mass_budget=np.full(num_slots, self.mass_budget),
-            block_budget_frac=np.ones(num_slots),
-            sink_blocks=np.full(num_slots, self.sink_blocks, dtype=np.int64),
-            recent_blocks=np.full(num_slots, self.recent_blocks, dtype=np.int64),
+            mass_budget=budget,
+            block_budget_frac=share,
+            sink_blocks=sinks,
+            recent_blocks=recent,
             score=predicted,
-            evict=np.full(num_slots, self.evict),
+            evict=evict,
         )
         return MassState(predicted, since), action
 
 
 KEEP_ALL = int(KeepRule.ALL)
 LEAST = int(KeepRule.LEAST_MASS)
+
+
+@lru_cache(maxsize=16)
+def _same_in_every_row(num_slots: int, *values: float) -> tuple[np.ndarray, ...]:
+    """Arrays of an action that never change: mass budget, block share, sinks, recent blocks, evict."""
+    mass_budget, sink_blocks, recent_blocks, evict = values
+    arrays = (
+        np.full(num_slots, mass_budget),
+        np.ones(num_slots),
+        np.full(num_slots, int(sink_blocks), np.int64),
+        np.full(num_slots, int(recent_blocks), np.int64),
+        np.full(num_slots, bool(evict)),
+    )
+    for array in arrays:
+        array.flags.writeable = False
+    return arrays
 
 
 @njit(cache=True)
@@ -98,24 +118,28 @@ def _predict(active, joined, measured, num_blocks, mass, old, new, since, weight
     rule = np.full(num_slots, KEEP_ALL, dtype=np.int64)
     for i in range(num_slots):
         fresh = active[i] and joined[i]
-        for b in range(width):
-            new[i, b] = old[i, b] if b < old_width and not fresh else np.nan
+        known_width = 0 if fresh else old_width
+        for b in range(known_width):
+            new[i, b] = old[i, b]
+        for b in range(known_width, width):
+            new[i, b] = np.nan
         if not active[i]:
             continue
         if fresh:
             since[i] = 0
-        count = min(num_blocks[i], width)
         if measured[i]:
+            count = min(num_blocks[i], width)
             hidden = 0.0
             if not evict:
                 for b in range(count):
-                    if math.isnan(mass[i, b]) and not math.isnan(new[i, b]):
-                        hidden += new[i, b]
+                    unread = math.isnan(mass[i, b]) and not math.isnan(new[i, b])
+                    hidden += new[i, b] if unread else 0.0
             share = 1.0 - min(hidden, 1.0)
+            # Without a branch: a block not read keeps its prediction, one never seen takes what is measured.
             for b in range(count):
-                a = mass[i, b] * share
-                if not math.isnan(a):
-                    new[i, b] = a if math.isnan(new[i, b]) else new[i, b] + weight * (a - new[i, b])
+                a, p = mass[i, b] * share, new[i, b]
+                moved = a if math.isnan(p) else p + weight * (a - p)
+                new[i, b] = p if math.isnan(a) else moved
         since[i] += 1
         if refresh_steps > 0 and since[i] >= refresh_steps:
             since[i] = 0

@@ -16,8 +16,7 @@ LAST = np.iinfo(np.int64).max
 
 def order_by_urgency(observation: OrderObservation, urgency: FloatArray) -> OrderAction:
     """urgency: [num_slots], at least 0 and not NaN on active rows (not read elsewhere)."""
-    bits = urgency.astype(np.float32).view(np.int32)
-    return _order(_keys(observation.active, observation.arrival_rank, bits))
+    return _order(_keys(observation.active, observation.arrival_rank, urgency))
 
 
 def order_by_arrival(observation: OrderObservation) -> OrderAction:
@@ -30,8 +29,12 @@ def _order(key: IntArray) -> OrderAction:
 
 
 @njit(cache=True)
-def _keys(active, arrival_rank, bits):
+def _keys(active, arrival_rank, urgency):
     # The bits of non-negative floats rise with their value; complemented, the largest comes first.
+    single = np.empty(active.shape[0], dtype=np.float32)
+    for i in range(active.shape[0]):
+        single[i] = urgency[i]
+    bits = single.view(np.int32)
     key = np.empty(active.shape[0], dtype=np.int64)
     for i in range(active.shape[0]):
         key[i] = (((np.int64(0x7F800000) - np.int64(bits[i])) << 32) | arrival_rank[i]) if active[i] else LAST

@@ -3,10 +3,10 @@
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.special import ndtr, ndtri
+from scipy.special import ndtri
 
 from kernels.philox import random_words, uniform, uniform_fine
-from sims.scalar_philox import normal_cdf, normal_quantile, philox_words, unit, unit_fine
+from sims.scalar_philox import normal_quantile, philox_words, unit, unit_fine
 
 WORDS = st.integers(0, 2**32 - 1)
 
@@ -25,8 +25,6 @@ def test_fine_draws_are_those_of_the_array_generator():
     assert unit_fine(words[0], words[1]) == uniform_fine(5, 6, 7, 8)
 
 
-def test_normal_quantile_and_distribution_against_scipy():
+def test_normal_quantile_against_scipy():
     u = np.concatenate([np.linspace(1e-6, 1 - 1e-6, 2001), [2.0**-47, 1e-12, 1 - 2.0**-47]])
     np.testing.assert_allclose([normal_quantile(v) for v in u], ndtri(u), rtol=1e-12, atol=1e-13)
-    x = np.linspace(-7, 7, 141)
-    np.testing.assert_allclose([normal_cdf(v) for v in x], ndtr(x), rtol=1e-13)

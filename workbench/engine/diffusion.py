@@ -116,6 +116,7 @@ class DiffusionEnginePlant(EnginePlant):
         diffuses = self.diffuses[batch.slot]
         self._passed = batch.slot[diffuses & batch.samples]
         self.samples[self._passed] = self.decodes[self._passed] = False
+        self.num_samples, self.num_decodes = int(self.samples.sum()), int(self.decodes.sum())
         # No token is drawn by the executor for these: what a pass buys is decided afterwards.
         self._batch = replace(batch, samples=batch.samples & ~diffuses)
         return num_preempted

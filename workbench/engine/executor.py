@@ -62,6 +62,7 @@ class StepResult:
     temperature_applied: FloatArray
     block_mass: FloatArray | None  # [n, width]; a row of NaN says nothing new; None: no row does. See `KeepObservation`
     dropped_mass: FloatArray  # attention mass not read, mean over layers and query heads; 0 with no pruning
+    told: BoolArray | None = None  # [n] rows of `block_mass` that say something new; None: those not all NaN
     evicted: BoolArray | None = None  # [n, width] logical blocks the keep rule freed for good
     extra: Mapping[str, NDArray[Any]] = field(
         default_factory=dict

@@ -15,12 +15,11 @@ ends late and counts as given up.
 """
 
 from collections.abc import Callable, Generator, Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from workbench.engine.batching import form_batch
+from workbench.engine import slots as row
 from workbench.engine.clock import Clock
 from workbench.engine.config import EngineConfig
 from workbench.engine.executor import Batch, Executor, StepResult
@@ -50,6 +49,7 @@ MEASUREMENTS = (
     "surprisal_nats",
     "temperature_applied",
 )
+NOBODY = np.zeros(0, np.bool_)
 MASS_WIDTH_STEP = 32  # `block_mass` is shown as wide as the longest request so far needs, rounded up to this
 
 
@@ -87,31 +87,38 @@ class EnginePlant:
         self.ledger = RequestLedger(len(requests))
         self.telemetry = Telemetry(len(requests), window_steps, config.entropy_target_nats)
 
-        self.request_id = np.full(slots, -1, np.int64)
-        self.occupied = np.zeros(slots, np.bool_)
-        self.known = np.zeros(slots, np.int64)  # prompt and generated tokens so far
-        self.computed = np.zeros(slots, np.int64)  # of those, in the KV cache
-        self.generated = np.zeros(slots, np.int64)
-        self.since_admission = np.zeros(slots, np.int64)
-        self.lost_tokens = np.zeros(slots, np.int64)  # KV to be computed again after a preemption
+        # Everything a slot holds, in two tables; the names below are views of their rows.
+        self.numbers, self.flags = row.number_table(slots), row.flag_table(slots)
+        self.request_id = self.numbers[row.REQUEST]
+        self.known = self.numbers[row.KNOWN]  # prompt and generated tokens so far
+        self.computed = self.numbers[row.COMPUTED]  # of those, in the KV cache
+        self.generated = self.numbers[row.GENERATED]
+        self.since_admission = self.numbers[row.SINCE_ADMISSION]
+        self.lost_tokens = self.numbers[row.LOST]  # KV to be computed again after a preemption
         self.swapped_blocks = np.zeros(slots, np.int64)  # KV in host memory
-        self.served = np.zeros(slots, np.bool_)
-        self.samples = np.zeros(slots, np.bool_)  # rows that draw a token in the batch at hand
-        self.decodes = np.zeros(slots, np.bool_)
+        self.occupied, self.served = self.flags[row.OCCUPIED], self.flags[row.SERVED]
+        self.samples = self.flags[row.SAMPLES]  # rows that draw a token in the batch at hand
+        self.decodes = self.flags[row.DECODES]
+        self.num_samples = self.num_decodes = 0
         self.block_mass = np.full(
             (slots, config.max_blocks_per_request if DecisionPoint.KEEP in controlled else 0), np.nan
         )
         self._mass_width = 0
         ring = config.delay_steps + 1
-        self._rings = {name: np.full((ring, slots), np.nan) for name in MEASUREMENTS}
+        self._rings = np.full((ring, len(MEASUREMENTS), slots), np.nan)
         self._ring_step = np.zeros((ring, slots), np.int64)
-        self._fresh = {point: np.zeros(slots, np.bool_) for point in DecisionPoint}
-        self._seen = {point: np.full(slots, -1, np.int64) for point in DecisionPoint}
-        self._spec = {
-            name: np.zeros(slots, np.int64) for name in ("prompt_tokens", "output_tokens", "kind", "priority", "rank")
-        }
-        self._batch_slot = np.zeros(config.max_running, np.int64)
-        self._batch_tokens = np.zeros(config.max_running, np.int64)
+        # Measurements as decisions see them: the last token's, or with a delay those of an earlier one.
+        self._shown = self._rings[0] if ring == 1 else np.full((len(MEASUREMENTS), slots), np.nan)
+        points = tuple(DecisionPoint)
+        self._fresh = np.zeros((len(points), slots), np.bool_)
+        self._seen = dict(zip(points, np.full((len(points), slots), -1, np.int64), strict=True))
+        self._heads = {point: (np.zeros((3, slots), np.bool_), np.zeros(slots, np.int64)) for point in points}
+        self._fresh_of = dict(zip(points, self._fresh, strict=True))
+        self._standing: dict[DecisionPoint, Observation] = {}
+        self._want = np.zeros(slots, np.int64)
+        self._remaining = np.full(slots, np.nan)
+        self._marginal_s = np.full(slots, np.nan)
+        self._order_slots = np.zeros(slots, np.int64)
         self._preempted = np.zeros(slots, np.int64)
         self._next_arrival = 0  # requests before this index have arrived
         self._backlog: list[int] = []  # arrived, no slot yet
@@ -144,31 +151,32 @@ class EnginePlant:
 
     def observe(self, point: DecisionPoint) -> Observation:
         if point is DecisionPoint.ORDER:
-            return self._observe_order()
-        if point is DecisionPoint.TEMPERATURE:
-            return TemperatureObservation(
-                step=self.step_index,
-                **self._head(point, self.samples),
-                token_index=read_only(self.generated),
-                **self._delayed(MEASUREMENTS),
+            self._look(point, self.occupied)
+            row.survey(
+                self.numbers, self.flags, self.pool.num_held, self.config.max_chunk_tokens, self._want, self._remaining
             )
-        if point is DecisionPoint.KEEP:
-            return KeepObservation(
-                step=self.step_index,
-                **self._head(point, self.decodes),
-                context_tokens=read_only(self.known),
-                num_blocks=read_only(self.pool.num_logical),
-                **self._delayed(("entropy_raw_nats",)),
-                block_mass=read_only(self.block_mass[:, : self._mass_width]),
-            )
-        raise ValueError(f"this plant has no {point.value} decisions")
+            if not self.requests.length_known:
+                self._remaining[:] = np.nan
+            self._marginal_s[:] = self.executor.marginal_step_s(self.computed, self._want)
+        elif point is DecisionPoint.TEMPERATURE:
+            self._look(point, self.samples)
+        elif point is DecisionPoint.KEEP:
+            self._look(point, self.decodes)
+            shown = self._standing.get(point)
+            if isinstance(shown, KeepObservation) and shown.block_mass.shape[1] != self._mass_width:
+                del self._standing[point]
+        else:
+            raise ValueError(f"this plant has no {point.value} decisions")
+        standing = self._standing.get(point)
+        if standing is None:
+            standing = self._standing[point] = self._standing_observation(point)
+        return stamped(standing, self.step_index)
 
     def apply(self, point: DecisionPoint, action: Any) -> Action:
         if point is DecisionPoint.ORDER:
             self._order = action
         elif point is DecisionPoint.TEMPERATURE:
-            low, high = max(0.0, action.temperature_min), action.temperature_max
-            self._sampling = action = replace(action, temperature=np.clip(action.temperature, low, high))
+            self._sampling = action = clamped(action)
         elif point is DecisionPoint.KEEP:
             self._keep = action
         return action
@@ -189,9 +197,9 @@ class EnginePlant:
             if DecisionPoint.ORDER in self.controlled:
                 yield DecisionPoint.ORDER
             num_preempted = self._form_batch(start_s)
-            if DecisionPoint.TEMPERATURE in self.controlled and self.samples.any():
+            if DecisionPoint.TEMPERATURE in self.controlled and self.num_samples:
                 yield DecisionPoint.TEMPERATURE
-            if DecisionPoint.KEEP in self.controlled and self.decodes.any():
+            if DecisionPoint.KEEP in self.controlled and self.num_decodes:
                 yield DecisionPoint.KEEP
             result = self.executor.execute(self._batch, self._sampling, self._keep)
             yield from self._elapse(result.elapsed_s)
@@ -206,7 +214,7 @@ class EnginePlant:
         horizon_s = self.config.horizon_s
         while True:
             self._admit_arrivals()
-            if self.occupied.any():
+            if len(self._free_slots) < self.num_slots:
                 return self.clock.now_s < horizon_s
             if self._next_arrival == len(self.requests):
                 return False
@@ -267,13 +275,11 @@ class EnginePlant:
             self.known[slot], self.computed[slot], self.generated[slot] = requests.prompt_tokens[r], 0, 0
             self.since_admission[slot] = self.lost_tokens[slot] = 0
             self.served[slot] = False
-            for name in ("prompt_tokens", "output_tokens", "kind", "priority"):
-                self._spec[name][slot] = getattr(requests, name)[r]
-            self._spec["rank"][slot] = r
-            for ring in self._rings.values():
-                ring[:, slot] = np.nan
-            for fresh in self._fresh.values():
-                fresh[slot] = False
+            self.numbers[row.PROMPT, slot], self.numbers[row.OUTPUT, slot] = requests.prompt_tokens[r], requests.output_tokens[r]
+            self.numbers[row.KIND, slot], self.numbers[row.PRIORITY, slot] = requests.kind[r], requests.priority[r]
+            self.numbers[row.RANK, slot] = r
+            self._rings[:, :, slot] = np.nan
+            self._fresh[:, slot] = False
             self.block_mass[slot] = np.nan
             self.executor.admit(r, slot)
         del self._backlog[:taken]
@@ -293,74 +299,67 @@ class EnginePlant:
 
     def _form_batch(self, start_s: float) -> int:
         config, ledger = self.config, self.ledger
-        ready = np.flatnonzero(self.occupied)
-        rank = self._spec["rank"] if self._order is None else self._order.rank
-        order = ready[np.argsort(rank[ready], kind="stable")]
-        computed_before = self.computed.copy()
         index, swaps = self.index, config.preemption == "swap"
-        held_before = self.pool.num_held.copy() if index is not None or swaps else self.pool.num_held
-        n, num_preempted = form_batch(
-            order, self.pool, self.known, self.computed, self.since_admission, config.block_size, config.max_running,
+        special = index is not None or swaps
+        computed_before = self.computed.copy() if special else self.computed
+        held_before = self.pool.num_held.copy() if special else self.pool.num_held
+        batch, samples, num_preempted, self.num_decodes, self._num_unheld, widest = row.next_batch(
+            self._order_of_slots(), self.pool, self.numbers, self.flags, config.block_size, config.max_running,
             config.token_budget, config.max_chunk_tokens, config.watermark_blocks, config.preemption_quantum_tokens,
-            self._batch_slot, self._batch_tokens, self._preempted,
-            self._swap_room() if swaps else 0, None if index is None else self.request_id, index,
+            start_s, ledger.status, ledger.first_scheduled_s, ledger.num_preempted, ledger.recomputed_tokens,
+            self._preempted, self._swap_room() if swaps else 0, index,
         )  # fmt: skip
         copied_blocks = 0
         if num_preempted:
             lost = self._preempted[:num_preempted]
-            victims = self.request_id[lost]
-            ledger.num_preempted[victims] += 1
-            ledger.status[victims] = RequestStatus.WAITING
             if swaps:
                 kept = lost[self.computed[lost] > 0]
                 ledger.num_swapped[self.request_id[kept]] += 1
                 self.swapped_blocks[kept] = held_before[kept]
                 copied_blocks += int(held_before[kept].sum())
                 lost = lost[self.computed[lost] == 0]
-            self.lost_tokens[lost] = np.maximum(self.lost_tokens[lost], computed_before[lost])
             self.block_mass[lost] = np.nan
             if index is not None:
                 for slot in lost:
                     self.executor.lose_kv(int(slot))
         if self.block_mass.shape[1]:
-            widest = -(-int(self.pool.num_logical.max()) // MASS_WIDTH_STEP) * MASS_WIDTH_STEP
+            widest = -(-widest // MASS_WIDTH_STEP) * MASS_WIDTH_STEP
             self._mass_width = max(self._mass_width, min(widest, self.block_mass.shape[1]))
-        slot, tokens = self._batch_slot[:n].copy(), self._batch_tokens[:n].copy()
-        request_id = self.request_id[slot]
-        start = self.computed[slot]
+        slot, start = batch[row.B_SLOT], batch[row.B_START]
         if swaps:
             copied_blocks += int(self.swapped_blocks[slot].sum())
             self.swapped_blocks[slot] = 0
         if index is not None:
             adopted = (held_before[slot] == 0) & (computed_before[slot] == 0) & (self.lost_tokens[slot] == 0)
-            ledger.prefix_hit_tokens[request_id] += np.where(adopted, start, 0)
-        samples = start + tokens == self.known[slot]
-        self.samples[:] = False
-        self.samples[slot] = samples
-        self.decodes[:] = False
-        self.decodes[slot] = samples & (tokens == 1) & (start > 0)
-        ledger.status[request_id] = RequestStatus.RUNNING
-        first = request_id[np.isnan(ledger.first_scheduled_s[request_id])]
-        ledger.first_scheduled_s[first] = start_s
-        again = np.minimum(start + tokens, self.lost_tokens[slot]) - np.minimum(start, self.lost_tokens[slot])
-        ledger.recomputed_tokens[request_id] += again
+            ledger.prefix_hit_tokens[batch[row.B_REQUEST]] += np.where(adopted, start, 0)
+        self.num_samples = int(np.count_nonzero(samples))
         self._batch = Batch(
             step=self.step_index,
             slot=slot,
-            request_id=request_id,
+            request_id=batch[row.B_REQUEST],
             start=start,
-            num_tokens=tokens,
+            num_tokens=batch[row.B_TOKENS],
             samples=samples,
-            token_index=self.generated[slot],
-            prompt_tokens=self._spec["prompt_tokens"][slot],
-            output_tokens=self._spec["output_tokens"][slot],
-            kind=self._spec["kind"][slot],
-            num_blocks=self.pool.num_logical[slot],
+            token_index=batch[row.B_INDEX],
+            prompt_tokens=batch[row.B_PROMPT],
+            output_tokens=batch[row.B_OUTPUT],
+            kind=batch[row.B_KIND],
+            num_blocks=batch[row.B_BLOCKS],
             slot_block_table=self.pool.table,
             block_size=config.block_size,
             copy_s=copied_blocks * config.swap_block_s,
         )
         return num_preempted
+
+    def _order_of_slots(self) -> np.ndarray:
+        """Ready slots, first served first: by the controller's rank, else by arrival."""
+        if self._order is not None:
+            count = row.slots_by_rank(self._order.rank, self.occupied, self._order_slots)
+            if count >= 0:
+                return self._order_slots[:count]
+        ready = np.flatnonzero(self.occupied)
+        rank = self.numbers[row.RANK] if self._order is None else self._order.rank
+        return ready[np.argsort(rank[ready], kind="stable")]
 
     def _swap_room(self) -> int:
         """Blocks of host memory that are free."""
@@ -371,47 +370,35 @@ class EnginePlant:
         batch, ledger, config = self._batch, self.ledger, self.config
         now_s = self.clock.now_s
         slot = batch.slot
-        num_waiting = int(np.count_nonzero(self.pool.num_held[self.occupied] == 0))
+        num_free = int(self.pool.num_free[0])
         self.telemetry.step(
-            batch, result, start_s=start_s, elapsed_s=now_s - start_s, num_running=slot.size, num_waiting=num_waiting,
-            num_backlog=len(self._backlog), num_preempted=num_preempted,
-            blocks_used=config.num_blocks - int(self.pool.num_free[0]), blocks_free=int(self.pool.num_free[0]),
+            batch, result, start_s=start_s, elapsed_s=now_s - start_s, num_waiting=self._num_unheld,
+            num_backlog=len(self._backlog), num_preempted=num_preempted, blocks_used=config.num_blocks - num_free,
+            blocks_free=num_free,
         )  # fmt: skip
-        self.computed[slot] += batch.num_tokens
         if self.index is not None:
             publish(
                 self.pool, self.index, slot, batch.request_id, batch.start, batch.num_tokens, self.decodes[slot],
                 config.block_size,
             )  # fmt: skip
-        self.served[:] = False
-        self.served[slot] = True
-        rows = np.flatnonzero(batch.samples)
-        drew = slot[rows]
-        place = self.generated[drew] % (config.delay_steps + 1)
-        for name, ring in self._rings.items():
-            ring[place, drew] = getattr(result, name)[rows]
-        self._ring_step[place, drew] = batch.step
-        for fresh in self._fresh.values():
-            fresh[drew] = True
+        done = row.settle(
+            slot, batch.num_tokens, batch.samples, batch.output_tokens, result.ended, result.entropy_raw_nats,
+            result.varentropy_raw_nats2, result.entropy_nats, result.varentropy_nats2, result.surprisal_nats,
+            result.temperature_applied, batch.step, now_s, self.numbers, self.flags, self._rings, self._ring_step,
+            self._fresh, ledger.generated_tokens, ledger.first_token_s,
+        )  # fmt: skip
         if result.block_mass is not None and self.block_mass.shape[1]:
-            told = ~np.isnan(result.block_mass).all(axis=1)
-            self.block_mass[slot[told], : result.block_mass.shape[1]] = result.block_mass[told]
+            told = NOBODY if result.told is None else result.told
+            row.take_masses(result.block_mass, told, slot, self.block_mass)
         if result.evicted is not None:
             if config.preemption == "swap":
                 raise InputError(
                     "a keep rule evicts KV blocks and a swap would bring them back; set engine.preemption = recompute"
                 )
-            for row in np.flatnonzero(result.evicted.any(axis=1)):
-                evict(self.pool, slot[row], result.evicted[row], self.index)
-        self.generated[drew] += 1
-        self.known[drew] += 1
-        self.since_admission[drew] += 1
-        owner = batch.request_id[rows]
-        ledger.generated_tokens[owner] = self.generated[drew]
-        first = owner[np.isnan(ledger.first_token_s[owner])]
-        ledger.first_token_s[first] = now_s
-        for row in rows[result.ended[rows] | (self.generated[drew] >= batch.output_tokens[rows])]:
-            self._complete(int(slot[row]), now_s)
+            for i in np.flatnonzero(result.evicted.any(axis=1)):
+                evict(self.pool, slot[i], result.evicted[i], self.index)
+        for i in done:
+            self._complete(int(slot[i]), now_s)
 
     def _complete(self, slot: int, now_s: float) -> None:
         """The request in `slot` has all its tokens: it leaves, and its slot and blocks are free."""
@@ -435,55 +422,79 @@ class EnginePlant:
 
     # Observations
 
+    def _look(self, point: DecisionPoint, active: np.ndarray) -> None:
+        """Bring the head of the point's observation up to date."""
+        delay = self.config.delay_steps
+        row.look(
+            active, self.request_id, self._seen[point], self._fresh_of[point], self.generated, self._ring_step, delay,
+            *self._heads[point],
+        )  # fmt: skip
+        if delay:
+            row.hand_over(self._rings, self.generated, delay, self._shown)
+
     def _head(self, point: DecisionPoint, active: np.ndarray) -> dict[str, np.ndarray]:
-        """Arrays every observation has. A measurement is new once per decision point."""
-        seen = self._seen[point]
-        joined = active & (seen != self.request_id)
-        seen[active] = self.request_id[active]
-        enough = self.generated > self.config.delay_steps
-        measured = active & self._fresh[point] & enough
-        self._fresh[point][active] = False
-        place = self._delayed_place()
-        steps = self._ring_step[place, np.arange(self.num_slots)]
+        """Arrays every observation has, for a point whose rows are not those of a batch."""
+        self._look(point, active)
+        flags, steps = self._heads[point]
         return {
-            "active": active.copy(),
-            "joined": joined,
+            "active": flags[row.ACTIVE].copy(),
+            "joined": flags[row.JOINED].copy(),
             "request_id": self.request_id.copy(),
-            "measured": measured,
-            "measured_step": np.where(measured, steps, 0),
+            "measured": flags[row.MEASURED].copy(),
+            "measured_step": steps.copy(),
         }
 
-    def _delayed_place(self) -> np.ndarray:
-        """Ring row of token `generated - 1 - delay` of each slot."""
-        return (self.generated - 1 - self.config.delay_steps) % (self.config.delay_steps + 1)
-
-    def _delayed(self, names: tuple[str, ...]) -> dict[str, np.ndarray]:
-        """Measurements of the token `delay_steps` before the last, NaN where that is before the first."""
-        if self.config.delay_steps == 0:
-            return {name: read_only(self._rings[name][0]) for name in names}
-        place, every = self._delayed_place(), np.arange(self.num_slots)
-        enough = self.generated > self.config.delay_steps
-        return {name: np.where(enough, self._rings[name][place, every], np.nan) for name in names}
-
-    def _observe_order(self) -> OrderObservation:
-        active = self.occupied
-        want = np.minimum(self.known - self.computed, self.config.max_chunk_tokens)
-        cost_s = np.full(self.num_slots, np.nan)
-        cost_s[active] = self.executor.marginal_step_s(self.computed[active], want[active])
-        known_length = self.requests.length_known
-        remaining = self._spec["output_tokens"] - self.generated
+    def _standing_observation(self, point: DecisionPoint) -> Observation:
+        """The observation of a point: views of arrays that each step fills anew."""
+        flags, steps = self._heads[point]
+        head = {
+            "step": self.step_index,
+            "active": read_only(flags[row.ACTIVE]),
+            "joined": read_only(flags[row.JOINED]),
+            "request_id": read_only(self.request_id),
+            "measured": read_only(flags[row.MEASURED]),
+            "measured_step": read_only(steps),
+        }
+        shown = {name: read_only(values) for name, values in zip(MEASUREMENTS, self._shown, strict=True)}
+        if point is DecisionPoint.TEMPERATURE:
+            return TemperatureObservation(**head, token_index=read_only(self.generated), **shown)
+        if point is DecisionPoint.KEEP:
+            return KeepObservation(
+                **head,
+                context_tokens=read_only(self.known),
+                num_blocks=read_only(self.pool.num_logical),
+                entropy_raw_nats=shown["entropy_raw_nats"],
+                block_mass=read_only(self.block_mass[:, : self._mass_width]),
+            )
         return OrderObservation(
-            step=self.step_index,
-            **self._head(DecisionPoint.ORDER, active),
+            **head,
             served=read_only(self.served),
-            running=self.pool.num_held > 0,
-            arrival_rank=read_only(self._spec["rank"]),
-            kind=read_only(self._spec["kind"]),
-            priority=read_only(self._spec["priority"]),
-            prompt_tokens=read_only(self._spec["prompt_tokens"]),
+            running=read_only(self.flags[row.RUNNING]),
+            arrival_rank=read_only(self.numbers[row.RANK]),
+            kind=read_only(self.numbers[row.KIND]),
+            priority=read_only(self.numbers[row.PRIORITY]),
+            prompt_tokens=read_only(self.numbers[row.PROMPT]),
             computed_tokens=read_only(self.computed),
             generated_tokens=read_only(self.generated),
-            remaining_tokens_oracle=remaining.astype(float) if known_length else np.full(self.num_slots, np.nan),
-            **self._delayed(("entropy_raw_nats", "varentropy_raw_nats2")),
-            marginal_step_s=cost_s,
+            remaining_tokens_oracle=read_only(self._remaining),
+            entropy_raw_nats=shown["entropy_raw_nats"],
+            varentropy_raw_nats2=shown["varentropy_raw_nats2"],
+            marginal_step_s=read_only(self._marginal_s),
         )
+
+
+def stamped(standing: Observation, step: int) -> Observation:
+    """A copy of an observation with this step's index; its arrays are the same. `dataclasses.replace` without the checks."""
+    fresh = object.__new__(type(standing))
+    fresh.__dict__.update(standing.__dict__)
+    fresh.__dict__["step"] = step
+    return fresh
+
+
+def clamped(action: SamplingAction) -> SamplingAction:
+    """The action with its temperatures inside its own limits, as the plant applies it."""
+    low, high = max(0.0, action.temperature_min), action.temperature_max
+    applied = object.__new__(SamplingAction)
+    applied.__dict__.update(action.__dict__)
+    applied.__dict__["temperature"] = np.minimum(np.maximum(action.temperature, low), high)
+    return applied

@@ -10,7 +10,7 @@ import numpy as np
 from numba import njit
 
 from workbench.engine.executor import Batch, StepResult
-from workbench.signals import FloatArray, IntArray
+from workbench.signals import BoolArray, FloatArray, IntArray
 
 STEP_COLUMNS = (
     "step", "start_s", "elapsed_s", "energy_j", "flops", "kv_bytes_read", "kv_bytes_dense", "num_running", "num_waiting",
@@ -25,40 +25,57 @@ TOKEN_COLUMNS = (
 )  # fmt: skip
 
 
+# Sums per request [num_requests, SUMS] and counts of what went into them [num_requests, COUNTS]
+LAST, FIRST, TAU, VARIATION, NLL_SUM, H_SUM, H_ERROR, DROP_SUM = range(8)
+NLL_COUNT, H_COUNT, DROP_COUNT = range(3)
+
+
 @njit(cache=True)
-def accumulate(
-    request_id: IntArray, samples: np.ndarray, h_raw: FloatArray, h: FloatArray, nll: FloatArray, dropped: FloatArray,
-    target: float, last: FloatArray, first: FloatArray, tau: FloatArray, variation: FloatArray, nll_sum: FloatArray,
-    nll_count: IntArray, h_sum: FloatArray, h_error: FloatArray, h_count: IntArray, drop_sum: FloatArray,
-    drop_count: IntArray,
-) -> tuple[float, float, int]:  # fmt: skip
-    raw_sum, tempered_sum, count = 0.0, 0.0, 0
-    for row in range(request_id.shape[0]):
-        if not samples[row]:
+def record_step(
+    row: FloatArray, step: int, start_s: float, elapsed_s: float, energy_j: float, flops: float, kv_bytes_read: float,
+    kv_bytes_dense: float, num_waiting: int, num_backlog: int, num_preempted: int, blocks_used: int, blocks_free: int,
+    request_id: IntArray, num_tokens: IntArray, samples: BoolArray, h_raw: FloatArray, h: FloatArray, nll: FloatArray,
+    dropped: FloatArray, temperature: FloatArray, target: float, sums: FloatArray, counts: IntArray,
+) -> None:  # fmt: skip
+    """One executed batch: its row of `STEP_COLUMNS`, and what its tokens add to the sums of their requests."""
+    tokens, decodes, sampled, heat = 0, 0, 0, 0.0
+    raw_sum, tempered_sum, measured = 0.0, 0.0, 0
+    for i in range(request_id.shape[0]):
+        tokens += num_tokens[i]
+        if not samples[i]:
             continue
-        r = request_id[row]
-        if not np.isnan(h_raw[row]):
-            if np.isnan(last[r]):
-                first[r] = h_raw[row]
+        sampled += 1
+        decodes += num_tokens[i] == 1
+        heat += temperature[i]
+        r = request_id[i]
+        if not np.isnan(h_raw[i]):
+            if np.isnan(sums[r, LAST]):
+                sums[r, FIRST] = h_raw[i]
             else:
-                change = h_raw[row] - last[r]
-                variation[r] += abs(change)
-                tau[r] += max(0.0, -change)
-            last[r] = h_raw[row]
-            raw_sum += h_raw[row]
-            count += 1
-        if not np.isnan(h[row]):
-            h_sum[r] += h[row]
-            h_error[r] += abs(h[row] - target)
-            h_count[r] += 1
-            tempered_sum += h[row]
-        if not np.isnan(nll[row]):
-            nll_sum[r] += nll[row]
-            nll_count[r] += 1
-        if not np.isnan(dropped[row]):
-            drop_sum[r] += dropped[row]
-            drop_count[r] += 1
-    return raw_sum, tempered_sum, count
+                change = h_raw[i] - sums[r, LAST]
+                sums[r, VARIATION] += abs(change)
+                sums[r, TAU] += max(0.0, -change)
+            sums[r, LAST] = h_raw[i]
+            raw_sum += h_raw[i]
+            measured += 1
+        if not np.isnan(h[i]):
+            sums[r, H_SUM] += h[i]
+            sums[r, H_ERROR] += abs(h[i] - target)
+            counts[r, H_COUNT] += 1
+            tempered_sum += h[i]
+        if not np.isnan(nll[i]):
+            sums[r, NLL_SUM] += nll[i]
+            counts[r, NLL_COUNT] += 1
+        if not np.isnan(dropped[i]):
+            sums[r, DROP_SUM] += dropped[i]
+            counts[r, DROP_COUNT] += 1
+    row[0], row[1], row[2], row[3], row[4] = step, start_s, elapsed_s, energy_j, flops
+    row[5], row[6], row[7], row[8], row[9] = kv_bytes_read, kv_bytes_dense, request_id.shape[0], num_waiting, num_backlog
+    row[10], row[11], row[12], row[13] = tokens, decodes, sampled, num_preempted
+    row[14], row[15] = blocks_used, blocks_free
+    row[16] = raw_sum / measured if measured else np.nan
+    row[17] = tempered_sum / measured if measured else np.nan
+    row[18] = heat / sampled if sampled else np.nan
 
 
 @dataclass
@@ -73,35 +90,26 @@ class Telemetry:
     def __post_init__(self) -> None:
         n = self.num_requests
         self._rows = np.zeros((1024, len(STEP_COLUMNS)))  # whole numbers below 2^53 are exact in float64
-        floats = ("last", "first", "tau", "variation", "nll_sum", "h_sum", "h_error", "drop_sum")
-        self._sums: dict[str, np.ndarray] = {
-            name: np.full(n, np.nan) if name in ("last", "first") else np.zeros(n) for name in floats
-        }
-        self._counts = {name: np.zeros(n, np.int64) for name in ("nll_count", "h_count", "drop_count")}
+        self.sums, self.counts = np.zeros((n, 8)), np.zeros((n, 3), np.int64)
+        self.sums[:, LAST] = self.sums[:, FIRST] = np.nan
+        self.target_nats = np.nan if self.entropy_target_nats is None else self.entropy_target_nats
         self.tokens: list[dict[str, np.ndarray]] = []
 
     def step(
-        self, batch: Batch, result: StepResult, *, start_s: float, elapsed_s: float, num_running: int, num_waiting: int,
+        self, batch: Batch, result: StepResult, *, start_s: float, elapsed_s: float, num_waiting: int,
         num_backlog: int, num_preempted: int, blocks_used: int, blocks_free: int,
     ) -> None:  # fmt: skip
         """Record one executed batch."""
-        target = np.nan if self.entropy_target_nats is None else self.entropy_target_nats
-        raw_sum, tempered_sum, measured = accumulate(
-            batch.request_id, batch.samples, result.entropy_raw_nats, result.entropy_nats, result.surprisal_raw_nats,
-            result.dropped_mass, target, *self.request_sums(),
-        )  # fmt: skip
-        sampled = int(np.count_nonzero(batch.samples))
-        applied = result.temperature_applied[batch.samples]
         row = self.num_steps
         self._make_room(1)
-        self._rows[row] = (
-            batch.step, start_s, elapsed_s, result.energy_j, result.flops, result.kv_bytes_read, result.kv_bytes_dense,
-            num_running, num_waiting, num_backlog, int(batch.num_tokens.sum()), int(np.count_nonzero(batch.samples & (batch.num_tokens == 1))),
-            sampled, num_preempted, blocks_used, blocks_free, raw_sum / measured if measured else np.nan,
-            tempered_sum / measured if measured else np.nan, applied.sum() / sampled if sampled else np.nan,
+        record_step(
+            self._rows[row], batch.step, start_s, elapsed_s, result.energy_j, result.flops, result.kv_bytes_read,
+            result.kv_bytes_dense, num_waiting, num_backlog, num_preempted, blocks_used, blocks_free, batch.request_id,
+            batch.num_tokens, batch.samples, result.entropy_raw_nats, result.entropy_nats, result.surprisal_raw_nats,
+            result.dropped_mass, result.temperature_applied, self.target_nats, self.sums, self.counts,
         )  # fmt: skip
         self.num_steps = row + 1
-        if sampled and (self.window_steps is None or row < self.window_steps):
+        if (self.window_steps is None or row < self.window_steps) and batch.samples.any():
             rows = np.flatnonzero(batch.samples)
             token = {name: getattr(result, name)[rows] for name in TOKEN_COLUMNS}
             self.tokens.append(
@@ -130,14 +138,6 @@ class Telemetry:
             larger[: self.num_steps] = self._rows[: self.num_steps]
             self._rows = larger
 
-    def request_sums(self) -> tuple[np.ndarray, ...]:
-        """The per-request sums, in the order `accumulate` takes them."""
-        s, c = self._sums, self._counts
-        return (
-            s["last"], s["first"], s["tau"], s["variation"], s["nll_sum"], c["nll_count"], s["h_sum"], s["h_error"],
-            c["h_count"], s["drop_sum"], c["drop_count"],
-        )  # fmt: skip
-
     def step_table(self) -> dict[str, np.ndarray]:
         rows = self._rows[: self.num_steps]
         return {
@@ -147,16 +147,16 @@ class Telemetry:
 
     def request_columns(self) -> dict[str, np.ndarray]:
         """Per request [num_requests]: entropic time and quality. NaN where nothing was measured."""
-        sums, counts = self._sums, self._counts
-        seen = ~np.isnan(sums["first"])
+        sums, counts = self.sums.T, self.counts.T
+        seen = ~np.isnan(sums[FIRST])
         with np.errstate(invalid="ignore", divide="ignore"):
             columns = {
-                "nll_raw_nats": np.where(counts["nll_count"] > 0, sums["nll_sum"], np.nan),
-                "tau_nats": np.where(seen, sums["tau"], np.nan),
-                "net_drop_nats": sums["first"] - sums["last"],
-                "total_variation_nats": np.where(seen, sums["variation"], np.nan),
-                "entropy_mean_nats": sums["h_sum"] / counts["h_count"],
-                "entropy_error_nats": sums["h_error"] / counts["h_count"],
-                "dropped_mass_mean": sums["drop_sum"] / counts["drop_count"],
+                "nll_raw_nats": np.where(counts[NLL_COUNT] > 0, sums[NLL_SUM], np.nan),
+                "tau_nats": np.where(seen, sums[TAU], np.nan),
+                "net_drop_nats": sums[FIRST] - sums[LAST],
+                "total_variation_nats": np.where(seen, sums[VARIATION], np.nan),
+                "entropy_mean_nats": sums[H_SUM] / counts[H_COUNT],
+                "entropy_error_nats": sums[H_ERROR] / counts[H_COUNT],
+                "dropped_mass_mean": sums[DROP_SUM] / counts[DROP_COUNT],
             }
         return columns
