@@ -64,9 +64,7 @@ def mass_law(process: MassProcess, width: int) -> MassLaw:
     """For slots of up to `width` blocks."""
     normal = ndtri((np.arange(FLICKER_GRID) + 0.5) / FLICKER_GRID)
     age = np.arange(1, width + 1, dtype=float)
-    return MassLaw(
-        process.sink, process.spread, age**-process.decay, np.exp(process.flicker * normal / normal.std())
-    )
+    return MassLaw(process.sink, process.spread, age**-process.decay, np.exp(process.flicker * normal / normal.std()))
 
 
 class MassState(NamedTuple):

@@ -86,7 +86,9 @@ def recorded_tokens(arms: Sequence[Path]) -> RecordedTokens:
         tokens = table.filter(pl.col("point") == "measure").sort(["request_id", "token_index"])
         tokens = tokens.filter(pl.col("entropy_at_temperature").list.len() == len(temperatures))
         # Without the texts every request counts as a prompt of its own.
-        prompts = requests["prompt_text"] if "prompt_text" in requests.columns else range(offset, offset + len(requests))
+        prompts = (
+            requests["prompt_text"] if "prompt_text" in requests.columns else range(offset, offset + len(requests))
+        )
         reasons = requests["finish_reason"] if "finish_reason" in requests.columns else None
         tokens = tokens.join(
             requests.select(

@@ -68,13 +68,13 @@ def _calibrated(study: Mapping[str, Any], run: Path) -> list[ArmTask]:
 def _judged(study: Mapping[str, Any], run: Path) -> list[ArmTask]:
     ranked, regimes = study["ranked"], study["regimes"]
     cases = [(seed, ranked["load"], setting) for seed in ranked["seeds"] for setting in study["settings"]]
-    cases += [(s, load, setting) for s in regimes["seeds"] for load in regimes["loads"] for setting in regimes["settings"]]
+    cases += [
+        (s, load, setting) for s in regimes["seeds"] for load in regimes["loads"] for setting in regimes["settings"]
+    ]
     return [_arm(study, run / "judged", load, setting, seed, {}) for seed, load, setting in cases]
 
 
-def _arm(
-    study: Mapping[str, Any], folder: Path, load: str, setting: str, seed: int, extra: dict[str, Any]
-) -> ArmTask:
+def _arm(study: Mapping[str, Any], folder: Path, load: str, setting: str, seed: int, extra: dict[str, Any]) -> ArmTask:
     for name, table, what in ((load, study["loads"], "load"), (setting, study["settings"], "setting")):
         if name not in table:
             raise unknown_name(what, name, table)

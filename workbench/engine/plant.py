@@ -275,7 +275,10 @@ class EnginePlant:
             self.known[slot], self.computed[slot], self.generated[slot] = requests.prompt_tokens[r], 0, 0
             self.since_admission[slot] = self.lost_tokens[slot] = 0
             self.served[slot] = False
-            self.numbers[row.PROMPT, slot], self.numbers[row.OUTPUT, slot] = requests.prompt_tokens[r], requests.output_tokens[r]
+            self.numbers[row.PROMPT, slot], self.numbers[row.OUTPUT, slot] = (
+                requests.prompt_tokens[r],
+                requests.output_tokens[r],
+            )
             self.numbers[row.KIND, slot], self.numbers[row.PRIORITY, slot] = requests.kind[r], requests.priority[r]
             self.numbers[row.RANK, slot] = r
             self._rings[:, :, slot] = np.nan

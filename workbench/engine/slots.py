@@ -58,7 +58,12 @@ def hand_over(rings: FloatArray, generated: IntArray, delay: int, out: FloatArra
 
 @njit(cache=True)
 def survey(
-    numbers: IntArray, flags: BoolArray, num_held: IntArray, max_chunk_tokens: int, want: IntArray, remaining: FloatArray
+    numbers: IntArray,
+    flags: BoolArray,
+    num_held: IntArray,
+    max_chunk_tokens: int,
+    want: IntArray,
+    remaining: FloatArray,
 ) -> None:
     """What each slot would compute next, whether it holds KV, and how long its output still is."""
     for s in range(want.shape[0]):

@@ -70,7 +70,13 @@ def record_step(
             sums[r, DROP_SUM] += dropped[i]
             counts[r, DROP_COUNT] += 1
     row[0], row[1], row[2], row[3], row[4] = step, start_s, elapsed_s, energy_j, flops
-    row[5], row[6], row[7], row[8], row[9] = kv_bytes_read, kv_bytes_dense, request_id.shape[0], num_waiting, num_backlog
+    row[5], row[6], row[7], row[8], row[9] = (
+        kv_bytes_read,
+        kv_bytes_dense,
+        request_id.shape[0],
+        num_waiting,
+        num_backlog,
+    )
     row[10], row[11], row[12], row[13] = tokens, decodes, sampled, num_preempted
     row[14], row[15] = blocks_used, blocks_free
     row[16] = raw_sum / measured if measured else np.nan
