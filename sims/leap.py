@@ -88,7 +88,8 @@ def can_leap(plant: EnginePlant) -> bool:
     """True where `leap_through` gives what stepping would."""
     executor, config = plant.executor, plant.config
     return (
-        not plant.controlled
+        type(plant) is EnginePlant
+        and not plant.controlled
         and plant.index is None
         and plant.patience is None
         and config.max_queue is None

@@ -22,11 +22,15 @@ from sims.roofline import roofline_step_cost
 from sims.step_cost import StepCost
 from sims.workload import build_requests
 from workbench.engine.config import EngineConfig
+from workbench.engine.diffusion import DiffusionEnginePlant
 from workbench.engine.plant import EnginePlant
 from workbench.engine.requests import RequestSpec
+from workbench.engine.routing import RoutedEnginePlant
 from workbench.errors import InputError
 from workbench.protocols import DecisionPoint
+from workbench.routing.regimes import simulated_regimes
 from workbench.scenario import Scenario
+from workbench.unmasking.rows import masked_requests, measures_divergence
 
 THIS_MACHINE = "calibrated"  # as `hardware.gpu`: the step cost fitted to the record, on the machine it was made on
 
@@ -44,7 +48,16 @@ def build_plant(
         seed,
         scenario.engine_config(1) if scenario.engine.get("prefix_caching") else None,
     )
-    cost, num_blocks, context, hardware = served_by(scenario, calibration, requests)
+    regimes = rows = None
+    if DecisionPoint.ROUTE in controlled or scenario.routing.evaluation is not None:
+        requests, regimes, notes["regimes"] = simulated_regimes(scenario, requests, seed)
+    elif scenario.diffusion.share_frac > 0.0:
+        looks = measures_divergence(scenario.controllers.get(DecisionPoint.REVEAL))
+        requests, rows, notes["diffusion"] = masked_requests(
+            requests, scenario.diffusion, seed, measure_divergence=looks
+        )
+    longest = requests if regimes is None else regimes.longest(requests)
+    cost, num_blocks, context, hardware = served_by(scenario, calibration, longest)
     # A scenario may set its own context limit or block count; the model's are the default.
     settings = scenario.engine_config(num_blocks)
     if "max_context_tokens" not in scenario.engine:
@@ -62,6 +75,11 @@ def build_plant(
     faults, replicas = scenario.faults, scenario.hardware.num_replicas
     slow = SlowSpells(**faults.slow.model_dump()) if faults.slow else None
     if replicas > 1 or faults.failure:
+        if rows is not None or regimes is not None:
+            raise InputError(
+                "masked-diffusion or routed requests on several replicas, or one that fails, are not offered; "
+                "leave out hardware.num_replicas and faults.failure"
+            )
         plant = Fleet(
             requests, [executor() for _ in range(replicas)], settings, scenario.hardware.dispatcher,
             controlled=controlled, window_steps=window_steps, seed=seed,
@@ -76,7 +94,17 @@ def build_plant(
             scenario.hardware.dispatcher, 1, seed, requests.prompt_blocks
         )  # a name that nobody knows is refused
         clock = SimClock()
-        plant = EnginePlant(requests, executor(), clock, settings, controlled, window_steps)
+        common = (requests, executor(), clock, settings)
+        if rows is not None:
+            plant = DiffusionEnginePlant(*common, rows, controlled, window_steps)
+            plant.request_columns = lambda: rows.columns(plant.iterations)
+        elif regimes is not None and DecisionPoint.ROUTE in controlled:
+            plant = RoutedEnginePlant(*common, regimes, controlled, window_steps)
+            plant.request_columns = plant.route_columns
+        else:
+            plant = EnginePlant(*common, controlled, window_steps)
+            if regimes is not None:
+                plant.request_columns = lambda: regimes.standard_columns(plant.ledger)
         if slow:
             slow.start(clock.env, plant.executor, seed)
         elif can_leap(plant):

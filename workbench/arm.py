@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from controllers.temperature.flags import law_flags
 from workbench.catalog import build_controllers
 from workbench.engine.plant import EnginePlant
+from workbench.errors import InputError
 from workbench.loop import close_loop
 from workbench.protocols import DecisionPoint
 from workbench.record import ArmRecorder
@@ -33,6 +34,15 @@ def plant_builder(scenario: Scenario) -> PlantBuilder:
     return build_plant
 
 
+def check_points(scenario: Scenario) -> None:
+    """Raises `InputError` where a controller would never be asked, or two kinds of request cannot share a run."""
+    diffuses, routed = scenario.diffusion.share_frac > 0.0, DecisionPoint.ROUTE in scenario.controllers
+    if DecisionPoint.REVEAL in scenario.controllers and not diffuses:
+        raise InputError("controllers.reveal has nothing to reveal: set diffusion.share_frac in (0, 1]")
+    if diffuses and routed:
+        raise InputError("a router and masked-diffusion requests in one scenario are not offered; run two scenarios")
+
+
 def run_arm(
     scenario: Scenario,
     seed: int,
@@ -50,6 +60,7 @@ def run_arm(
 
     `on_progress` is told the share of requests that have arrived and ended, in [0, 1].
     """
+    check_points(scenario)
     recorder = ArmRecorder(scenario.level, scenario.window_steps)
     controlled = frozenset(scenario.controllers)
     plant = (build_plant or plant_builder(scenario))(scenario, seed, controlled, recorder.token_window)

@@ -83,7 +83,7 @@ class ArmTask:
             manifest = read_manifest(self.directory)
         except InputError:
             return False
-        return manifest.get("scenario") == self.scenario.model_dump(mode="json") and manifest["seed"] == self.seed
+        return manifest.get("scenario") == self.scenario.plain() and manifest["seed"] == self.seed
 
     def run(self, on_progress: Progress = lambda share: None) -> None:
         if not self.finished:

@@ -17,7 +17,7 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -68,8 +68,9 @@ class ArmRecorder:
         slots = np.flatnonzero(observation.active)
         row: dict[str, np.ndarray] = {"step": np.full(slots.size, observation.step), "slot": slots}
         for field in fields(observation):
-            if field.name not in ("step", "active"):
-                row[f"obs_{field.name}"] = self._rows_of(f"obs_{field.name}", getattr(observation, field.name), slots)
+            value = getattr(observation, field.name)
+            if field.name not in ("step", "active") and value is not None:
+                row[f"obs_{field.name}"] = self._rows_of(f"obs_{field.name}", value, slots)
         for field in fields(action):
             value = getattr(action, field.name)
             if value is not None:
@@ -104,41 +105,30 @@ class ArmRecorder:
             "requests": request_table(plant, request_columns or {}),
         }
         if self.window_steps:
-            tables["sequences"] = self._sequence_table(plant)
-        try:
-            directory.mkdir(parents=True, exist_ok=True)
-            hashes = {name: write_table(directory / f"{name}.parquet", table) for name, table in tables.items()}
-            manifest = {
-                "format": 1,
-                "scenario": scenario.model_dump(mode="json"),
-                "name": scenario.name,
-                "plant": scenario.plant,
-                "arm": None if arm is None else dict(arm),
-                "seed": seed,
-                "num_slots": plant.num_slots,
-                "kind_names": list(plant.requests.kind_names),
-                "horizon_s": plant.config.horizon_s if np.isfinite(plant.config.horizon_s) else None,
-                "num_blocks": plant.config.num_blocks,
-                "block_size": plant.config.block_size,
-                "tables": hashes,
-                "versions": versions(),
-                "machine": machine(),
-                "git_revision": git_revision(),
-                **(extra or {}),
-            }
-            write_atomically(directory / MANIFEST, strict_json(manifest).encode())
-        except OSError as error:
-            raise InputError(f"cannot write {directory}: {error.strerror or error}; finished arms are kept") from None
-        return directory
+            tables["sequences"] = self.sequence_table(plant.telemetry.tokens)
+        manifest = {
+            "scenario": scenario.plain(),
+            "name": scenario.name,
+            "plant": scenario.plant,
+            "arm": None if arm is None else dict(arm),
+            "seed": seed,
+            "num_slots": plant.num_slots,
+            "kind_names": list(plant.requests.kind_names),
+            "horizon_s": plant.config.horizon_s if np.isfinite(plant.config.horizon_s) else None,
+            "num_blocks": plant.config.num_blocks,
+            "block_size": plant.config.block_size,
+            **(extra or {}),
+        }
+        return write_arm(directory, tables, manifest)
 
-    def _sequence_table(self, plant: EnginePlant) -> pa.Table:
+    def sequence_table(self, tokens: Sequence[Mapping[str, np.ndarray]]) -> pa.Table:
+        """Every decision, and `tokens` (columns a step) under the point "measure"."""
         parts = []
         for point, rows in self._rows.items():
             columns = {name: _column([row[name] for row in rows if name in row]) for name in rows[0]}
             length = len(columns["step"])
             parts.append(pa.table({"point": pa.array([point.value] * length).dictionary_encode(), **columns}))
-        if plant.telemetry.tokens:
-            tokens = plant.telemetry.tokens
+        if tokens:
             columns = {name: _column([row[name] for row in tokens]) for name in tokens[0]}
             length = len(columns["step"])
             parts.append(pa.table({"point": pa.array(["measure"] * length).dictionary_encode(), **columns}))
@@ -146,6 +136,19 @@ class ArmRecorder:
             return pa.table({"point": pa.array([], pa.string()), "step": pa.array([], pa.int64())})
         table = pa.concat_tables([part.unify_dictionaries() for part in parts], promote_options="permissive")
         return table.replace_schema_metadata({"widths": json.dumps(self._widths, sort_keys=True)})
+
+
+def write_arm(directory: Path, tables: Mapping[str, pa.Table], manifest: Mapping[str, Any]) -> Path:
+    """Write tables and manifest into `directory`; returns it. Raises `InputError` where nothing can be written."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        hashes = {name: write_table(directory / f"{name}.parquet", table) for name, table in tables.items()}
+        whole = {"format": 1, "tables": hashes, "versions": versions(), "machine": machine(), **manifest}
+        whole["git_revision"] = git_revision()
+        write_atomically(directory / MANIFEST, strict_json(whole).encode())
+    except OSError as error:
+        raise InputError(f"cannot write {directory}: {error.strerror or error}; finished arms are kept") from None
+    return directory
 
 
 def _column(parts: list[np.ndarray]) -> pa.Array:

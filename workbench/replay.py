@@ -128,8 +128,10 @@ def _decisions(
         for field in fields(observation_type):
             if field.name in ("step", "active"):
                 continue
-            dtype, fill = BLANKS[field.type]
             name = f"obs_{field.name}"
+            if field.type not in BLANKS and name not in columns:
+                continue  # optional, and not measured in this run
+            dtype, fill = BLANKS.get(field.type, BLANKS[FloatArray])
             shape = (num_slots, widths[name]) if name in widths else (num_slots,)
             array = np.full(shape, -1 if field.name == "request_id" else fill, dtype)
             part = values(name)

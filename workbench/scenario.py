@@ -11,6 +11,10 @@
     model = "Llama-3-8B"
     [engine]                           # see `workbench.engine.config.EngineConfig`
     max_running = 256
+    [diffusion]                        # a share of the requests is masked diffusion, revealed by controllers.reveal
+    share_frac = 0.5
+    [routing]                          # what controllers.route chooses between
+    evaluation = "runs/route"
     [controllers.temperature]          # one table per decision point; `kind` names a row of the catalog
     kind = "pi"
     target_entropy_nats = 1.5
@@ -18,6 +22,7 @@
 An unknown key is an error that names the nearest valid ones. Relative paths are taken from the scenario file's folder.
 """
 
+import math
 import tomllib
 from dataclasses import fields
 from pathlib import Path
@@ -106,6 +111,38 @@ class Live(Section):
     backend: Literal["torch", "cpu", "triton"] = "cpu"  # see `kernels.dispatch`
 
 
+class Diffusion(Section):
+    """Masked-diffusion requests beside the autoregressive ones: each pass computes every position, a policy reveals some."""
+
+    share_frac: Annotated[float, Field(ge=0, le=1)] = 0.0  # of the workload's requests
+    length_tokens: Annotated[int, Field(ge=1)] | None = (
+        None  # positions to reveal; None: the request's own output length
+    )
+    oracle: str = "markov"  # simulated: the exact joint the sequences come from, see `sims.oracles.names`
+    entropy_nats: Positive | None = None  # its H(X0), for oracles that can be told
+    num_symbols: Annotated[int, Field(ge=2)] | None = None
+    model: str = "sapiens-heavy"  # live: a packaged masked model
+    temperature: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0  # of the tokens drawn
+
+
+class Routing(Section):
+    """What a router chooses between: the answers a request would get under each strategy."""
+
+    probe_tokens: Annotated[int, Field(ge=3)] = 64
+    evaluation: Path | None = (
+        None  # simulated: recorded answers, a folder of `workbench route --evaluate` or a Parquet file
+    )
+    direct_tokens: Annotated[int, Field(ge=1)] = 16  # simulated, nothing recorded: a Direct answer is at most so long
+    cot_factor: Annotated[float, Field(ge=1, allow_inf_nan=False)] = (
+        3.0  # and a chain of thought so many times Standard
+    )
+    task: str | None = None  # live: questions of a task, by name or JSONL file; None: the workload's prompts
+    tasks_dir: Path | None = None
+    prompts: Path | None = None  # live: templates of the strategies, instead of ours
+    max_direct_tokens: Annotated[int, Field(ge=1)] = 16
+    max_cot_tokens: Annotated[int, Field(ge=1)] = 256
+
+
 class Scenario(Section):
     name: Annotated[str, Field(min_length=1)] = "scenario"
     plant: Literal["sim", "live"] = "sim"
@@ -116,6 +153,8 @@ class Scenario(Section):
     hardware: Hardware = Hardware()
     faults: Faults = Faults()
     live: Live = Live()
+    diffusion: Diffusion = Diffusion()
+    routing: Routing = Routing()
     engine: dict[str, Any] = Field(default_factory=dict)
     controllers: dict[DecisionPoint, dict[str, Any]] = Field(default_factory=dict)
 
@@ -137,6 +176,10 @@ class Scenario(Section):
         except pydantic.ValidationError as error:
             raise InputError(_one_line(error, Scenario, "engine.")) from None
 
+    def plain(self) -> dict[str, Any]:
+        """As JSON takes it, and `parse_scenario` reads it back: an infinite number is the text "inf"."""
+        return _plain(self.model_dump(mode="python"))
+
     def with_changes(self, **changes: Any) -> "Scenario":
         """A validated copy with top-level fields replaced, or dotted keys such as `workload__rate_multiplier`."""
         data = self.model_dump()
@@ -147,6 +190,18 @@ class Scenario(Section):
                 target = target.setdefault(section, {})
             target[last] = value
         return parse_scenario(data)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return repr(value)
+    return value
 
 
 def load_scenario(path: Path) -> Scenario:
@@ -164,6 +219,10 @@ def load_scenario(path: Path) -> Scenario:
         ("workload", "prompts"),
         ("hardware", "calibration"),
         ("live", "model"),
+        ("routing", "evaluation"),
+        ("routing", "task"),
+        ("routing", "tasks_dir"),
+        ("routing", "prompts"),
     ):
         value = data.get(section, {}).get(key) if isinstance(data.get(section, {}), dict) else None
         if isinstance(value, str) and (path.parent / value).exists():
@@ -182,6 +241,8 @@ def parse_scenario(data: dict[str, Any], where: str = "") -> Scenario:
         folder = path is scenario.workload.trace  # ServeGen's are folders
         if path is not None and not (path.is_file() or (folder and path.is_dir())):
             raise InputError(f"{where}no file at {path}; give an existing path")
+    if (path := scenario.routing.evaluation) is not None and not path.exists():
+        raise InputError(f"{where}routing.evaluation: nothing at {path}; make one with `workbench route --evaluate`")
     return scenario
 
 

@@ -1,5 +1,6 @@
 """`workbench unmask`: masked-diffusion decoding of an exact oracle or a real model, and the studies made of it."""
 
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,7 +15,14 @@ def unmask(
         str | None, typer.Option(help="Exact joint to decode, e.g. pairs, markov; wrong names list all.")
     ] = None,
     model: Annotated[
-        str | None, typer.Option(help="Real model: sapiens-heavy, sapiens-light, antiberty:heavy, antiberty:light.")
+        str | None,
+        typer.Option(
+            help="Real model: sapiens-heavy, sapiens-light, antiberty:heavy, antiberty:light, or a directory (BERT, "
+            "RoBERTa, Dream, LLaDA)."
+        ),
+    ] = None,
+    prompt: Annotated[
+        str | None, typer.Option(help="Text before the masked positions (model directories); may hold mask tokens.")
     ] = None,
     policy: Annotated[
         str, typer.Option(help="NAME or NAME:VALUE, e.g. entropy-sum, confidence-threshold:0.9, uniform:16.")
@@ -22,7 +30,7 @@ def unmask(
     eta: Annotated[
         float, typer.Option(help="Budget in nats of policies that have one; 0 one by one, inf all at once.")
     ] = 0.1,
-    length: Annotated[int, typer.Option(help="Positions of the oracle.")] = 128,
+    length: Annotated[int, typer.Option(help="Positions of the oracle, or masked ones behind the prompt.")] = 128,
     repeats: Annotated[
         int | None, typer.Option(help="Independent runs; default 64, or the study's own number.")
     ] = None,
@@ -86,15 +94,26 @@ def unmask(
         words += [f"--set {pair}" for pair in knobs or []]
         words += [f"--block-length {block_length}"] if block_length is not None else []
         if model:
-            from workbench.unmasking.proteins import ProteinSetting, protein_study
-
-            words = [f"workbench unmask --model {model}", *words, f"--masked {masked:g} --temperature {temperature:g}"]
+            place = Path(model).expanduser()
+            own = Path(shlex.quote(model)) if place.is_dir() else model
+            words = [f"workbench unmask --model {own}", *words, f"--temperature {temperature:g}"]
             words += [f"--remask {remask:g}"] if remask is not None else []
-            words += [f"--repeats {repeats or 16} --seed {seed}"]
-            with out.progress(f"decode {model}") as tell:
-                found, extra = protein_study(
-                    ProteinSetting(model, rule, masked, temperature, repeats or 16, seed), " ".join(words), tell
-                )
+            target = out_dir or Path("runs") / "unmask" / _folder(f"{place.name}-{rule.label}")
+            if place.is_dir():
+                from workbench.unmasking.text import TextSetting, text_study
+
+                words += [f"--prompt {shlex.quote(prompt or '')} --length {length}"]
+                words += [f"--repeats {repeats or 4} --seed {seed}"]
+                text = TextSetting(place, prompt or "", length, rule, temperature, repeats or 4, seed)
+                with out.progress(f"decode {place.name}") as tell:
+                    found, extra = text_study(text, " ".join(words), tell, target)
+            else:
+                from workbench.unmasking.proteins import ProteinSetting, protein_study
+
+                words += [f"--masked {masked:g} --repeats {repeats or 16} --seed {seed}"]
+                protein = ProteinSetting(model, rule, masked, temperature, repeats or 16, seed)
+                with out.progress(f"decode {model}") as tell:
+                    found, extra = protein_study(protein, " ".join(words), tell, target)
         else:
             from sims.oracles.names import OracleRequest
             from workbench.unmasking.single import Setting, single_pictures, single_study

@@ -121,7 +121,7 @@ class DiffusionEnginePlant(EnginePlant):
         self._batch = replace(batch, samples=batch.samples & ~diffuses)
         return num_preempted
 
-    def _after_forward(self) -> Iterator[DecisionPoint]:
+    def _after_forward(self, result: StepResult) -> Iterator[DecisionPoint]:
         self._revealed = np.zeros(0, np.int64)
         if self._passed.size == 0:
             return

@@ -194,6 +194,7 @@ class EnginePlant:
         while (yield from self._ready()):
             start_s = self.clock.now_s
             self._order = self._sampling = self._keep = None
+            yield from self._before_batch()
             if DecisionPoint.ORDER in self.controlled:
                 yield DecisionPoint.ORDER
             num_preempted = self._form_batch(start_s)
@@ -203,7 +204,7 @@ class EnginePlant:
                 yield DecisionPoint.KEEP
             result = self.executor.execute(self._batch, self._sampling, self._keep)
             yield from self._elapse(result.elapsed_s)
-            yield from self._after_forward()
+            yield from self._after_forward(result)
             self._finish_step(result, start_s, num_preempted)
             self.step_index += 1
             self.on_step()
@@ -228,9 +229,17 @@ class EnginePlant:
         self.clock.advance(elapsed_s)
         yield from ()
 
-    def _after_forward(self) -> Iterator[DecisionPoint]:
-        """Decisions between a forward pass and the end of its step; `engine/diffusion.py` reveals positions here."""
+    def _before_batch(self) -> Iterator[DecisionPoint]:
+        """Decisions on requests that have just arrived; `engine/routing.py` routes here what needs no probe."""
         yield from ()
+
+    def _after_forward(self, result: StepResult) -> Iterator[DecisionPoint]:
+        """Decisions between a forward pass and the end of its step: positions to reveal, probes to route."""
+        yield from ()
+
+    def _most_tokens(self, request: int) -> int:
+        """The longest context the request can reach: what decides whether it is refused."""
+        return int(self.requests.prompt_tokens[request] + self.requests.output_tokens[request])
 
     def _admit_arrivals(self) -> None:
         requests, config = self.requests, self.config
@@ -249,7 +258,7 @@ class EnginePlant:
     def _arrive(self, r: int) -> None:
         """Into the backlog, or refused."""
         config = self.config
-        total = int(self.requests.prompt_tokens[r] + self.requests.output_tokens[r])
+        total = self._most_tokens(r)
         if (
             total > config.max_context_tokens
             or -(-total // config.block_size) > config.num_blocks

@@ -39,22 +39,38 @@ def build_plant(
     """Raises `InputError`."""
     live = scenario.live
     model = loaded_model(live.model, live.dtype, live.backend)
-    requests, workload_note = live_requests(model, scenario.workload, seed)
     settings = scenario.engine_config(1)
     limit = min(settings.max_context_tokens, model.config.max_context_tokens)
-    fitted = [replace(r, max_tokens=max(1, min(r.max_tokens, limit - len(r.prompt.token_ids)))) for r in requests]
-    blocks = ample_blocks(fitted, settings.block_size, settings.max_running, settings.watermark_frac)
+    specs, workload_note = prompt_specs(scenario.workload, seed)
+    routed = queue = None
+    make_plant: Callable[..., EnginePlant] = EnginePlant
+    if DecisionPoint.ROUTE in controlled:
+        from workbench.live.routed import routed_requests
+
+        routed = routed_requests(model, scenario, specs, limit, DEFAULT_MAX_TOKENS, seed)
+        requests, largest, make_plant = routed.requests, routed.longest, routed.make_plant
+    else:
+        requests = live_requests(model, specs, scenario.workload)
+        if scenario.diffusion.share_frac > 0.0:
+            from workbench.unmasking.live_queue import LiveQueue
+
+            queue = LiveQueue(scenario, seed)
+            requests, make_plant = queue.requests(requests), queue.make_plant
+        requests = [replace(r, max_tokens=max(1, min(r.max_tokens, limit - len(r.prompt.token_ids)))) for r in requests]
+        largest = requests
+    blocks = ample_blocks(largest, settings.block_size, settings.max_running, settings.watermark_frac)
     made = model.plant(
-        fitted,
+        requests,
         config=scenario.engine_config(blocks),
         controlled=controlled,
         seed=seed,
         window_steps=window_steps,
+        make_plant=make_plant,
         measure_mass=DecisionPoint.KEEP in controlled,
         calibration_temperatures=() if scenario.level == "summary" else CALIBRATION_TEMPERATURES,
     )
     ops = model.decoder.ops
-    made.plant.request_columns = request_columns(model, made)
+    made.plant.request_columns = request_columns(model, made, routed, queue)
     made.plant.notes = {
         "workload": workload_note,
         "hardware": "this machine",
@@ -63,12 +79,14 @@ def build_plant(
         "sampler": ops.sampler,
         "calibration_temperatures": list(CALIBRATION_TEMPERATURES),
         "prompt_warnings": sorted({w for request in requests for w in request.prompt.warnings}),
+        **({"regimes": routed.note} if routed else {}),
+        **({"diffusion": f"masked requests decoded by {scenario.diffusion.model}"} if queue else {}),
     }
     return made.plant
 
 
-def live_requests(model: LiveModel, workload: Workload, seed: int) -> tuple[list[LiveRequest], str]:
-    """The requests of a scenario, and one line on where they come from."""
+def prompt_specs(workload: Workload, seed: int) -> tuple[list[PromptSpec], str]:
+    """The prompts of a scenario with their arrival times, and one line on where they come from."""
     if workload.prompts is None:
         specs, source = builtin_prompts(), "built-in prompts"
     else:
@@ -77,11 +95,13 @@ def live_requests(model: LiveModel, workload: Workload, seed: int) -> tuple[list
     taken = [specs[(workload.first_request + i) % len(specs)] for i in range(count)]
     arrival_s, how = _arrivals(workload, taken, seed)
     cap = workload.max_tokens or DEFAULT_MAX_TOKENS
-    requests = []
-    for spec, time_s in zip(taken, arrival_s, strict=True):
-        capped = replace(spec, arrival_s=float(time_s), max_tokens=min(spec.max_tokens or cap, cap))
-        requests.append(model.request(capped, cap))
-    return requests, f"{count} requests from {len(specs)} {source}, {how}, at most {cap} tokens each"
+    made = [replace(spec, arrival_s=float(time_s)) for spec, time_s in zip(taken, arrival_s, strict=True)]
+    return made, f"{count} requests from {len(specs)} {source}, {how}, at most {cap} tokens each"
+
+
+def live_requests(model: LiveModel, specs: Sequence[PromptSpec], workload: Workload) -> list[LiveRequest]:
+    cap = workload.max_tokens or DEFAULT_MAX_TOKENS
+    return [model.request(replace(spec, max_tokens=min(spec.max_tokens or cap, cap)), cap) for spec in specs]
 
 
 def _arrivals(workload: Workload, specs: Sequence[PromptSpec], seed: int) -> tuple[np.ndarray, str]:
@@ -104,24 +124,40 @@ def _arrivals(workload: Workload, specs: Sequence[PromptSpec], seed: int) -> tup
     return own, "arriving at their own times" if own.any() else "all at once"
 
 
-def request_columns(model: LiveModel, made: LivePlant) -> Callable[[], Mapping[str, Any]]:
-    """What the record says of each request beside the engine's own columns, asked for when the run has ended."""
+def request_columns(
+    model: LiveModel, made: LivePlant, routed: Any = None, queue: Any = None
+) -> Callable[[], Mapping[str, Any]]:
+    """What the record says of each request beside the engine's own columns, asked for when the run has ended.
+
+    `routed` and `queue`: `RoutedRequests` and `LiveQueue` of a run that has them.
+    """
+
+    def decode(token_ids: Sequence[int]) -> str:
+        return model.tokenizer.decode([t for t in token_ids if t >= 0]) if model.tokenizer else ""
 
     def columns() -> dict[str, Any]:
         executor, plant = made.executor, made.plant
-        answers = executor.outputs
-        tokenizer = model.tokenizer
+        answers: list[list[int]] = executor.outputs
+        # A probe that was left is no part of the answer.
+        left = np.zeros(len(answers), np.int64)
+        if routed is not None:
+            left = np.where(plant.strategy > 0, plant.probe_length, 0)
+        own = [answer[start:] for answer, start in zip(answers, left, strict=True)]
         # A pruned run judges its tokens by pruned logits: quality is what the whole model says of them.
         nll = np.array(plant.telemetry.request_columns()["nll_raw_nats"], np.float64)
         for i in np.flatnonzero(executor.pruned):
-            if answers[i] and min(answers[i]) >= 0:
-                nll[i] = model.score(executor.prompts[i], answers[i]).surprisal_raw_nats.sum()
-        return {
+            if own[i] and min(own[i]) >= 0:
+                nll[i] = model.score(executor.prompts[i], own[i]).surprisal_raw_nats.sum()
+        found = {
             "finish_reason": [reason or "unfinished" for reason in executor.finish_reasons],
             "prompt_text": [request.prompt.text for request in made.requests],
-            "output_text": [tokenizer.decode([t for t in a if t >= 0]) if tokenizer else "" for a in answers],
+            "output_text": [decode(answer) for answer in own],
             "nll_raw_nats": nll,
         }
+        if routed is not None:
+            probes = [decode(answer[:start]) for answer, start in zip(answers, left, strict=True)]
+            found |= routed.columns(plant, probes, found["output_text"])
+        return queue.columns(plant, found) if queue is not None else found
 
     return columns
 

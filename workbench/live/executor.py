@@ -87,6 +87,7 @@ class LiveExecutor:
         self._grow(slot + 1, len(prompt) + 1)
         self._tokens[slot, : len(prompt)] = prompt
         self._evicted_score[slot] = 0.0
+        self.finish_reasons[request_id] = None  # a routed request comes a second time
 
     def release(self, request_id: int, slot: int) -> None:
         if self.finish_reasons[request_id] is None:

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from workbench.errors import InputError, unknown_name
+from workbench.live.llada import llama_fields
 
-FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "dream")
+FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "dream", "llada")
+MASKED_FAMILIES = ("dream", "llada")  # masked diffusion: every position sees every other
 # Fields of relatives that scale or cap something this decoder does not; the value that means "not used" is fine.
 UNUSED_VALUES: dict[str, tuple[Any, ...]] = {
     "partial_rotary_factor": (None, 1.0),
@@ -113,6 +115,8 @@ def config_from_hf(config: dict[str, Any], generation: dict[str, Any], where: Pa
     family = str(config.get("model_type", "")).lower()
     if family not in FAMILIES:
         raise InputError(f"{where}: {unknown_name('model_type', family, FAMILIES)}")
+    if family == "llada":
+        config = llama_fields(config, where)
     for field, allowed in UNUSED_VALUES.items():
         if field in config and config[field] not in allowed:
             raise InputError(f"{where}: {field} = {config[field]!r} is not offered")
@@ -152,11 +156,11 @@ def config_from_hf(config: dict[str, Any], generation: dict[str, Any], where: Pa
         max_context_tokens=number("max_position_embeddings", 2048),
         windows=_windows(config, family, number("num_hidden_layers"), where),
         tied_embeddings=bool(config.get("tie_word_embeddings", False)),
-        qkv_bias=family in ("qwen2", "dream") or bias,
+        qkv_bias=family in ("qwen2", "dream") or bias or bool(config.get("qkv_bias", False)),
         output_bias=bias and family in ("llama", "qwen3"),
         mlp_bias=bool(config.get("mlp_bias", False)) and family == "llama",
         qk_norm=family == "qwen3",
-        causal=family != "dream",
+        causal=family not in MASKED_FAMILIES,
         eos_ids=union_of_ids(generation.get("eos_token_id"), config.get("eos_token_id")),
         bos_id=next(iter(union_of_ids(generation.get("bos_token_id"), config.get("bos_token_id"))), None),
         mask_id=config.get("mask_token_id"),

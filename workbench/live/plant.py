@@ -4,7 +4,7 @@ The clock moves on by what each step took and jumps when there is nothing to do,
 longer than its work, and what was measured only for the record takes no time at all.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -74,9 +74,12 @@ def live_plant(
     controlled: frozenset[DecisionPoint] = frozenset(),
     cache: KVCache | None = None,
     window_steps: int | None = None,
+    make_plant: Callable[..., EnginePlant] = EnginePlant,
     **executor_options: Any,
 ) -> LivePlant:
-    """Raises `InputError` for a prompt that cannot fit the model's context, or too little memory for the cache.
+    """`make_plant` takes the arguments of `EnginePlant` by position; the first are a `RequestSpec` and a `LiveExecutor`.
+
+    Raises `InputError` for a prompt that cannot fit the model's context, or too little memory for the cache.
 
     A request whose prompt fits but whose cap does not has its cap lowered to what is left of the context.
     """
@@ -108,5 +111,5 @@ def live_plant(
         request_seeds={i: r.seed for i, r in enumerate(ordered) if r.seed is not None},
         **executor_options,
     )
-    plant = EnginePlant(spec, executor, CountedClock(), config, controlled, window_steps)
+    plant = make_plant(spec, executor, CountedClock(), config, controlled, window_steps)
     return LivePlant(plant, executor, ordered)

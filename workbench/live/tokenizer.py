@@ -49,8 +49,10 @@ class Tokenizer:
         options = read_json(options_file) if options_file.is_file() else {}
         self.bos = _token_text(options.get("bos_token"))
         self.eos = _token_text(options.get("eos_token"))
+        self.mask = _token_text(options.get("mask_token"))
         self.chat_template = _chat_template(directory, options)
         self.bos_id = self._fast.token_to_id(self.bos) if self.bos else None
+        self.mask_id = self._fast.token_to_id(self.mask) if self.mask else None
         self.eos_ids = union_of_ids(self._fast.token_to_id(self.eos) if self.eos else None)
         probe = self._fast.encode("a", add_special_tokens=True).ids
         post_processor_adds = self.bos_id is not None and probe[:1] == [self.bos_id]
@@ -63,6 +65,14 @@ class Tokenizer:
     def encode(self, text: str) -> list[int]:
         """Token ids of a piece of text, nothing added."""
         return self._fast.encode(text, add_special_tokens=False).ids
+
+    def around(self) -> tuple[list[int], list[int]]:
+        """What the tokenizer puts before and after a text, as BERT's [CLS] and [SEP]."""
+        bare, whole = self.encode("a"), self._fast.encode("a", add_special_tokens=True).ids
+        for start in range(len(whole) - len(bare) + 1):
+            if whole[start : start + len(bare)] == bare:
+                return whole[:start], whole[start + len(bare) :]
+        return [], []
 
     def decode(self, token_ids: Sequence[int], skip_special: bool = True) -> str:
         return self._fast.decode(list(token_ids), skip_special_tokens=skip_special)

@@ -22,6 +22,7 @@ from safetensors.torch import save_file
 from workbench.errors import InputError, unknown_name
 from workbench.live.gguf_file import GGUFFile
 from workbench.live.gguf_tokenizer import tokenizer_from_gguf
+from workbench.live.llada import llama_name
 from workbench.live.model_config import ModelConfig, config_dict_from_gguf, config_from_hf
 from workbench.live.safetensors_file import read_json, read_tensors, tensor_files
 
@@ -70,7 +71,8 @@ def load_model(path_or_name: str | Path, dtype: str = "bf16") -> Model:
     shapes = config.tensor_shapes()
     tensors: dict[str, torch.Tensor] = {}
     for path in files:
-        for name, tensor in read_tensors(path).items():
+        for own_name, tensor in read_tensors(path).items():
+            name = llama_name(own_name) if config.family == "llada" else own_name
             if name.endswith(BUFFERS):
                 continue
             if config.tied_embeddings and name == "lm_head.weight":

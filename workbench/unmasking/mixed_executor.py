@@ -26,7 +26,7 @@ class MixedExecutor:
     """`Executor` of a `DiffusionEnginePlant`. A pass spread over several steps runs whole in the step that completes it."""
 
     def __init__(self, inner: Executor, rows: MaskedRows):
-        self.inner, self.rows = inner, rows
+        self.inner, self.rows, self.vocab_size = inner, rows, inner.vocab_size
         self.diffusion_s = 0.0  # seconds spent in passes of masked-diffusion requests
 
     def admit(self, request_id: int, slot: int) -> None:

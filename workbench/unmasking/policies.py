@@ -32,6 +32,7 @@ class NamedPolicy:
     label: str  # with its main number
     policy: Policy
     uses_eta: bool
+    table: dict[str, Any]  # as a scenario's [controllers.reveal] has it
 
 
 def named_policy(
@@ -63,11 +64,12 @@ def named_policy(
         wraps.append({"kind": "semi-autoregressive", "block_length": block_length})
     if remask_below is not None:
         wraps.append({"kind": "remasking", "threshold": remask_below})
-    policy = build_controller(DecisionPoint.REVEAL, {**table, "wrap": wraps}, {})
+    table["wrap"] = wraps
+    policy = build_controller(DecisionPoint.REVEAL, table, {})
     label = name + (f":{table[field]:g}" if isinstance(table.get(field), int | float) else "")
     for wrap in wraps:
         label = f"{wrap['kind']}({label})"
-    return NamedPolicy(name, label, policy, uses_eta)
+    return NamedPolicy(name, label, policy, uses_eta, table)
 
 
 def parse_knobs(pairs: list[str]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from workbench.unmasking.charts import order_heat_map, reveal_animation
 from workbench.unmasking.estimate import Estimate, estimate
 from workbench.unmasking.plant import Batch, UnmaskPlant, decode
 from workbench.unmasking.policies import NamedPolicy
+from workbench.unmasking.run_record import RunRecord
 from workbench.unmasking.study import Study
 
 Tell = Callable[[float], None]
@@ -78,8 +80,13 @@ class ProteinBench:
         seed: int = 0,
         scored: int = SCORED_POSITIONS,
         on_batch: Callable[[Batch], None] | None = None,
+        record: tuple[NamedPolicy, Path] | None = None,
+        tell: Tell = lambda share: None,
     ) -> Decoded:
-        """Mask `share` of each sequence and decode it. `scored` 0 leaves the pseudo-perplexity out (NaN)."""
+        """Mask `share` of each sequence and decode it. `scored` 0 leaves the pseudo-perplexity out (NaN).
+
+        record: (the policy by name, directory) writes an arm a sequence that `workbench replay` reads.
+        """
         if not 0.0 < share <= 1.0:
             raise InputError(f"--masked must be in (0, 1], got {share:g}")
         if not 0.0 <= temperature < np.inf:
@@ -93,11 +100,14 @@ class ProteinBench:
             masked = np.stack([masks(truth.size, share, seed + 1000 * m, index) for m in range(maskings)])
             first = np.zeros(maskings)
 
-            def look(batch: Batch, first: FloatArray = first) -> None:
+            recorder = None if record is None else RunRecord(record[0], seed, f"{self.name} {name}")
+
+            def look(batch: Batch, first: FloatArray = first, recorder: RunRecord | None = recorder) -> None:
                 if batch.iteration == 0:
                     first[batch.rows] = np.nanmean(batch.entropy_nats, axis=1)
-                if on_batch is not None:
-                    on_batch(batch)
+                for listener in (on_batch, recorder and recorder.on_batch):
+                    if listener is not None:
+                        listener(batch)
 
             plant = UnmaskPlant(
                 self.predictor,
@@ -109,7 +119,8 @@ class ProteinBench:
                 on_batch=look,
                 select=self.predictor.select,
             )
-            ledger = decode(plant, policy).ledger
+            given = plant.tokens.copy()
+            ledger = decode(plant, policy, recorder=recorder).ledger
             hits = (plant.tokens == truth) & masked
             positions = np.linspace(0, truth.size - 1, min(scored, truth.size)).round().astype(np.int64)
             names += [name] * maskings
@@ -119,8 +130,18 @@ class ProteinBench:
                 pseudo_nll(self.model, plant.tokens, positions) if scored else np.full(maskings, np.nan)
             )
             parts["entropy"].append(first)
+            if recorder is not None and record is not None:
+                columns = {
+                    "given_text": [self.model.decode(row) for row in given],
+                    "output_text": [self.model.decode(row) for row in plant.tokens],
+                    "recovery": parts["recovery"][-1],
+                    "pseudo_nll_nats": parts["nll"][-1],
+                }
+                about = {"name": self.name, "chain": self.chain, "backend": self.predictor.ops.implementation}
+                recorder.finish(record[1] / name, plant, about, columns)
             revealed += list(ledger.revealed_at)
             decoded += list(plant.tokens)
+            tell((index + 1) / len(self.sequences))
         joined = {key: np.concatenate(values) for key, values in parts.items()}
         return Decoded(
             tuple(names), joined["iterations"], joined["recovery"], joined["nll"], joined["entropy"], tuple(revealed),
@@ -139,8 +160,13 @@ def perplexity(names: tuple[str, ...], nll_nats: FloatArray) -> float:
     return float(np.exp(per_sequence(names, nll_nats).mean))
 
 
-def protein_study(setting: ProteinSetting, command: str, tell: Tell) -> tuple[Study, dict[str, tuple[str, bytes]]]:
-    """One model, one policy, one share of masked positions: a row a sequence, the order, an animation."""
+def protein_study(
+    setting: ProteinSetting, command: str, tell: Tell, record_dir: Path | None = None
+) -> tuple[Study, dict[str, tuple[str, bytes]]]:
+    """One model, one policy, one share of masked positions: a row a sequence, the order, an animation.
+
+    record_dir: where the record of every decision goes, for `workbench replay`.
+    """
     bench = ProteinBench(setting.model)
     frames: list[tuple[FloatArray, IntArray]] = []
 
@@ -158,8 +184,9 @@ def protein_study(setting: ProteinSetting, command: str, tell: Tell) -> tuple[St
         maskings=setting.repeats,
         seed=setting.seed,
         on_batch=keep,
+        record=None if record_dir is None else (setting.policy, record_dir),
+        tell=tell,
     )
-    tell(1.0)
     study = Study(
         name=f"{setting.model}-{setting.policy.label}",
         title=f"{setting.policy.label} on {setting.model}, {setting.masked:.0%} masked",
