@@ -53,6 +53,14 @@ def completed_frac(records: Records) -> Value:
     return ratio(float(records.completed.sum()), records.num_requests, NO_REQUESTS)
 
 
+def accuracy_frac(records: Records) -> Value:
+    """Share of all that arrived whose answer was right, where the record knows; what was not finished is wrong."""
+    right = records.request("correct")
+    if np.isnan(right).all():
+        return Undefined("no outcome recorded")
+    return ratio(float(np.nansum(right)), records.num_requests, NO_REQUESTS)
+
+
 def refused_frac(records: Records) -> Value:
     return ratio(float(records.refused.sum()), records.num_requests, NO_REQUESTS)
 

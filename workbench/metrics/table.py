@@ -73,6 +73,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("temperature_mean", "T", "", "neither", "entropy", entropic.temperature_mean),
     Metric("nll_nats", "NLL at T = 1", "nats/token", "lower", "quality", entropic.nll_nats),
     Metric("dropped_mass", "Dropped mass", "share", "neither", "quality", entropic.dropped_mass),
+    Metric("accuracy_frac", "Right answers", "share", "higher", "quality", service.accuracy_frac),
 )
 
 NAMES: tuple[str, ...] = tuple(metric.name for metric in METRICS)
