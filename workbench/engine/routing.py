@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from workbench.engine import slots as row
 from workbench.engine.clock import Clock
 from workbench.engine.config import EngineConfig
 from workbench.engine.executor import Executor, StepResult
@@ -101,7 +102,7 @@ class RoutedEnginePlant(EnginePlant):
         self.decided_s = np.full(len(requests), np.nan)
         self._entropy = np.full((self.num_slots, width), np.nan)
         self._surprisal = np.full((self.num_slots, width), np.nan)
-        self._shown = np.zeros(self.num_slots, np.int64)  # probe tokens the router is shown
+        self._probe_shown = np.zeros(self.num_slots, np.int64)  # probe tokens the router is shown
         self._due = np.zeros(0, np.int64)  # slots to be decided now
         self._leaving = np.zeros(0, np.int64)  # of those, slots that leave the Standard mode
 
@@ -112,7 +113,7 @@ class RoutedEnginePlant(EnginePlant):
             return super().observe(point)
         active = np.zeros(self.num_slots, np.bool_)
         active[self._due] = True
-        shown = np.where(active, self._shown, 0)
+        shown = np.where(active, self._probe_shown, 0)
         inside = np.arange(self._entropy.shape[1]) < shown[:, None]
         head = self._head(point, active)
         head["measured"] = active & (shown > 0)
@@ -172,7 +173,7 @@ class RoutedEnginePlant(EnginePlant):
         new = np.flatnonzero((self.request_id != before) & (self.request_id >= 0))
         self.undecided[new] = True
         self._entropy[new] = self._surprisal[new] = np.nan
-        self._shown[new] = 0
+        self._probe_shown[new] = 0
 
     def _leave(self, slot: int, status: RequestStatus) -> None:
         super()._leave(slot, status)
@@ -195,7 +196,7 @@ class RoutedEnginePlant(EnginePlant):
         self._surprisal[slot[inside], index[inside]] = result.surprisal_raw_nats[rows[inside]]
         ends = result.ended[rows] | (index + 1 >= batch.output_tokens[rows])
         seen = np.where(ends, index + 1, index + 1 - delay)
-        self._shown[slot] = np.clip(seen, 0, self.regimes.probe_tokens)
+        self._probe_shown[slot] = np.clip(seen, 0, self.regimes.probe_tokens)
         due = ends | (seen >= self.regimes.probe_tokens)
         self._due, self._leaving = slot[due], np.zeros(0, np.int64)
         if self._due.size == 0:
@@ -220,11 +221,12 @@ class RoutedEnginePlant(EnginePlant):
             strategy = Strategy(int(self.strategy[r]))
             prompt = int(self.regimes.prompt_tokens[r, strategy])
             release(self.pool, slot, self.index)
-            self.known[slot] = self._spec["prompt_tokens"][slot] = prompt
-            self._spec["output_tokens"][slot] = int(drawn[slot]) + int(self.regimes.output_tokens[r, strategy])
+            self.known[slot] = self.numbers[row.PROMPT, slot] = prompt
+            self.numbers[row.OUTPUT, slot] = int(drawn[slot]) + int(self.regimes.output_tokens[r, strategy])
             self.computed[slot] = self.since_admission[slot] = self.lost_tokens[slot] = 0
             self.served[slot] = False
             self.block_mass[slot] = np.nan
+            self._rings[:, :, slot] = np.nan
             self.ledger.status[r] = RequestStatus.WAITING
             self.on_route(r, strategy)
             self.executor.admit(r, slot)
