@@ -63,30 +63,13 @@ class ArmRecorder:
         return None if self.window_steps == sys.maxsize else self.window_steps
 
     def decision(self, observation: Observation, action: Action, applied: Action) -> None:
-        if observation.step >= self.window_steps:
-            return
-        slots = np.flatnonzero(observation.active)
-        row: dict[str, np.ndarray] = {"step": np.full(slots.size, observation.step), "slot": slots}
-        for field in fields(observation):
-            value = getattr(observation, field.name)
-            if field.name not in ("step", "active") and value is not None:
-                row[f"obs_{field.name}"] = self._rows_of(f"obs_{field.name}", value, slots)
-        for field in fields(action):
-            value = getattr(action, field.name)
-            if value is not None:
-                row[f"act_{field.name}"] = self._rows_of(f"act_{field.name}", value, slots)
-            real = getattr(applied, field.name)
-            if real is not value and real is not None:
-                row[f"app_{field.name}"] = self._rows_of(f"app_{field.name}", real, slots)
-        self._rows.setdefault(observation.point, []).append(row)
+        if observation.step < self.window_steps:
+            self.take_rows(observation.point, decision_row(observation, action, applied))
 
-    def _rows_of(self, name: str, value: Any, slots: np.ndarray) -> np.ndarray:
-        if not isinstance(value, np.ndarray):
-            return np.full(slots.size, value)
-        rows = value[slots]
-        if rows.ndim == 2:
-            self._widths[name] = rows.shape[1]
-        return rows
+    def take_rows(self, point: DecisionPoint, row: dict[str, np.ndarray]) -> None:
+        """Columns of one or more decisions, as `decision_row` makes them."""
+        self._widths |= {name: values.shape[1] for name, values in row.items() if values.ndim == 2}
+        self._rows.setdefault(point, []).append(row)
 
     def finish(
         self,
@@ -149,6 +132,27 @@ def write_arm(directory: Path, tables: Mapping[str, pa.Table], manifest: Mapping
     except OSError as error:
         raise InputError(f"cannot write {directory}: {error.strerror or error}; finished arms are kept") from None
     return directory
+
+
+def decision_row(observation: Observation, action: Action, applied: Action) -> dict[str, np.ndarray]:
+    """One decision as columns, a row per active slot: what replay needs."""
+    slots = np.flatnonzero(observation.active)
+
+    def rows_of(value: Any) -> np.ndarray:
+        return value[slots] if isinstance(value, np.ndarray) else np.full(slots.size, value)
+
+    row: dict[str, np.ndarray] = {"step": np.full(slots.size, observation.step), "slot": slots}
+    for field in fields(observation):
+        value = getattr(observation, field.name)
+        if field.name not in ("step", "active") and value is not None:
+            row[f"obs_{field.name}"] = rows_of(value)
+    for field in fields(action):
+        value, real = getattr(action, field.name), getattr(applied, field.name)
+        if value is not None:
+            row[f"act_{field.name}"] = rows_of(value)
+        if real is not value and real is not None:
+            row[f"app_{field.name}"] = rows_of(real)
+    return row
 
 
 def _column(parts: list[np.ndarray]) -> pa.Array:
