@@ -81,7 +81,9 @@ def _read_json(path: Path) -> dict[str, Any]:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise InputError(f"{path}: cannot be read ({error}); did the engine start with a scenario and record?") from None
+        raise InputError(
+            f"{path}: cannot be read ({error}); did the engine start with a scenario and record?"
+        ) from None
 
 
 def _without_files(scenario: Mapping[str, Any]) -> dict[str, Any]:
@@ -226,4 +228,6 @@ def shape_of(about: Mapping[str, Any]) -> ModelShape:
             window_tokens=None, source="the served model",
         )  # fmt: skip
     except KeyError as missing:
-        raise InputError(f"{about['model']}: its configuration has no {missing}; only plain decoders are recorded") from None
+        raise InputError(
+            f"{about['model']}: its configuration has no {missing}; only plain decoders are recorded"
+        ) from None

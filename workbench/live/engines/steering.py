@@ -103,6 +103,12 @@ class Steering:
         """The request in the slot has ended."""
         self._owner[slot] = -1
 
+    def measured(self, name: str, token_index: IntArray) -> tuple[FloatArray, IntArray, np.ndarray]:
+        """(value, step, known) by slot of the measurement of that token."""
+        place = token_index % self._ring_token.shape[0]
+        known = (token_index >= 0) & (self._ring_token[place, self._every] == token_index)
+        return self._ring[name][place, self._every], self._ring_step[place, self._every], known
+
     # One step
 
     def _take_in(self, rows: Rows) -> np.ndarray:
