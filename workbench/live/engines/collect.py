@@ -138,7 +138,7 @@ def _fill(plant: SpooledPlant, spool: Path, batches: Columns, shape: ModelShape)
         start_s, end_s = float(b["start_s"][0]) - first_s, float(b["end_s"][0]) - first_s
         plant.telemetry.step(
             batch, _result(b, samples, where, tokens, shape, end_s - start_s), start_s=start_s, elapsed_s=end_s - start_s,
-            num_running=rows.size, num_waiting=int(b["num_waiting"][0]), num_backlog=0,
+            num_waiting=int(b["num_waiting"][0]), num_backlog=0,
             num_preempted=int(b["num_preempted"][0]), blocks_used=int(b["blocks_used"][0]),
             blocks_free=int(b["blocks_free"][0]),
         )  # fmt: skip

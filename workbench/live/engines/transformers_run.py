@@ -110,8 +110,7 @@ class SteeredRun:
         )  # fmt: skip
         used = int(batch.num_blocks.sum())
         self.telemetry.step(
-            batch, result, start_s=self._before_s - self._began_s, elapsed_s=now_s - self._before_s, num_running=n,
-            num_waiting=0, num_backlog=0, num_preempted=0, blocks_used=used, blocks_free=0,
+            batch, result, start_s=self._before_s - self._began_s, elapsed_s=now_s - self._before_s, num_waiting=0, num_backlog=0, num_preempted=0, blocks_used=used, blocks_free=0,
         )  # fmt: skip
         ledger, request, ends_s = self.ledger, rows.request_id, now_s - self._began_s
         ledger.first_scheduled_s[request] = np.where(

@@ -343,7 +343,7 @@ class _Order:
         config = self.scheduler.vllm_config
         scheduling = config.scheduler_config
         self.spool.about("scheduler", {
-            "scenario": self.deployment.scenario.model_dump(mode="json"), "seed": self.deployment.seed,
+            "scenario": self.deployment.scenario.plain(), "seed": self.deployment.seed,
             "controller_context": dict(self.deployment.context), "controller_flags": list(self.deployment.flags),
             "num_slots": self.slots.num_slots, "num_blocks": int(config.cache_config.num_gpu_blocks) - 1,
             "block_size": int(self.scheduler.block_size), "max_running": int(scheduling.max_num_seqs),
