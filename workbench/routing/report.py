@@ -11,6 +11,7 @@ from controllers.routing.descriptors import Descriptors
 from workbench.routing.bootstrap import Interval
 from workbench.routing.comparison import DescriptorRow, RouterRow
 from workbench.routing.early_stopping import EarlyStopRow
+from workbench.routing.findings import findings
 from workbench.routing.generation_record import write_atomic
 from workbench.routing.page import Section, markdown, write_page
 from workbench.routing.pictures import accuracy_picture, manifold_picture, reason_picture
@@ -54,9 +55,11 @@ def write_results(results: Results, directory: Path, title: str, lead: Sequence[
         "notes": list(results.notes),
         "manifest": dict(results.manifest),
     }
+    found = findings(results.routers, results.descriptors, results.flips, results.chance)
+    sections = [Section("What holds, and what does not", found), *_sections(results)]
+    data["findings"] = found
     write_atomic(paths["results"], json.dumps(data, indent=1, allow_nan=False) + "\n")
-    sections = _sections(results)
-    write_page(paths["report"], title, lead, [*_pictures(results), *sections])
+    write_page(paths["report"], title, lead, [sections[0], *_pictures(results), *sections[1:]])
     write_atomic(paths["table"], markdown(title, lead, sections))
     return paths
 

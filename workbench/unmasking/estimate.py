@@ -34,7 +34,10 @@ def estimate(values: FloatArray) -> Estimate:
     x = np.asarray(values, dtype=np.float64)
     if x.size < 2:
         return Estimate(float(x.mean()), float("nan"))
-    return Estimate(float(x.mean()), float(stats.t.ppf(0.975, x.size - 1) * x.std(ddof=1) / np.sqrt(x.size)))
+    spread = float(x.std(ddof=1))
+    if spread <= 1e-13 * float(np.abs(x).max()):
+        spread = 0.0  # equal draws, up to the rounding of their sum
+    return Estimate(float(x.mean()), float(stats.t.ppf(0.975, x.size - 1) * spread / np.sqrt(x.size)))
 
 
 def exact(value: float) -> Estimate:

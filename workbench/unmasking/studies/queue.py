@@ -27,7 +27,7 @@ from workbench.unmasking.policies import named_policy
 from workbench.unmasking.predictor import OraclePredictor
 from workbench.unmasking.rows import MaskedRows
 from workbench.unmasking.studies import Tell, command_of
-from workbench.unmasking.study import Study
+from workbench.unmasking.study import Chart, Series, Study
 
 GPU, MODEL = "A100-80G", "Llama-2-7B"
 LENGTH, ENTROPY_NATS, PROMPT, RATE_PER_S = 128, 12.0, 128, 4.0
@@ -97,6 +97,31 @@ def study(*, repeats: int | None, seed: int, tell: Tell) -> Study:
         "a policy that needs a tenth fewer passes than another ends its diffusion requests sooner",
         all(a[1] < b[1] for a, b in fewer),
     )
+    rows = sorted(found.rows, key=lambda row: float(row[1]))  # type: ignore[arg-type]
+    passes = [float(row[1]) for row in rows]  # type: ignore[arg-type]
+    found.charts = [
+        Chart(
+            "latency",
+            "What a policy's passes cost everyone in the queue",
+            "forward passes a diffusion request",
+            "end to end, s",
+            [
+                Series(name, passes, [float(row[column]) for row in rows])  # type: ignore[arg-type]
+                for name, column in (("masked diffusion", 3), ("autoregressive", 5))
+            ],
+        ),
+        Chart(
+            "divergence",
+            "What the passes buy",
+            "forward passes a diffusion request",
+            "KL, nats",
+            [
+                Series(str(row[0]), [float(row[1])], [row[2].mean], [row[2].half_width])  # type: ignore[union-attr,arg-type]
+                for row in rows
+            ],
+            floor=1e-3,
+        ),
+    ]
     found.notes.append(
         "A pass computes every position again and keeps nothing: with one position a pass, diffusion costs about as many full "
         "forwards as there are positions. What a policy saves in passes everyone in the queue gains."
