@@ -161,7 +161,8 @@ class KeepRule(IntEnum):
     WINDOW = 3  # keep sinks and recent blocks only
     CERTIFIED = 4  # read blocks back until the bound on dropped mass is within `mass_budget`
     TOP_BOUND = 5  # as TOP_BLOCKS on upper-bound scores computed in the op from block key bounds, per KV head
-    LEAST_ESTIMATE = 6  # as LEAST_MASS on masses estimated in the op from a key sketch, per KV head
+    LEAST_ESTIMATE = 6  # as LEAST_MASS on masses estimated in the op from a key sketch, per KV head; at least the share
+    #                     `block_budget_frac` stays
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,8 +27,8 @@ class EntropyAdaptive:
     H_floor    `floor_nats`: below it the budget grows no further
     H_dense    `dense_nats`: from here on every block is read
 
-    With `from_keys` the op estimates masses from its key sketch for each layer and KV head (real model and tapes only);
-    without, a running mean of measured masses with weight `weight` decides, in both plants.
+    With `from_keys` the op estimates masses from its key sketch for each layer and KV head (real model and tapes only),
+    and keeps at least the share `floor_frac` of the blocks; without, a running mean of measured masses with weight `weight` decides, in both plants.
     Source: ours, after the entropic pruning of arXiv 2603.03310. Reads H_raw, so it does not steer by its own yardstick;
     pruning moves H_raw a little all the same (`workbench prune` measures by how much).
     Raises InputError for numbers outside their range.
@@ -43,10 +43,12 @@ class EntropyAdaptive:
     sink_blocks: int = 1
     recent_blocks: int = 4
     from_keys: bool = False
+    floor_frac: float = 0.1
 
     def __post_init__(self) -> None:
         check_mass_budget("EntropyAdaptive", self.mass_budget)
         check_share("EntropyAdaptive", "weight", self.weight)
+        check_share("EntropyAdaptive", "floor_frac", self.floor_frac)
         check_spared("EntropyAdaptive", self.sink_blocks, self.recent_blocks)
         if not 0.0 <= self.floor_nats < self.dense_nats < np.inf:
             raise InputError(
@@ -76,6 +78,7 @@ class EntropyAdaptive:
             observation,
             np.where(budget > 0.0, int(rule), int(KeepRule.ALL)),
             mass_budget=budget,
+            block_budget_frac=self.floor_frac,
             sink_blocks=self.sink_blocks,
             recent_blocks=self.recent_blocks,
             score=predicted,

@@ -32,6 +32,7 @@ VERBS = {
     "prove": "workbench.cli.prove:prove",
     "temper": "workbench.cli.temper:temper",
     "unmask": "workbench.cli.unmask:unmask",
+    "prune": "workbench.cli.prune:prune",
     "route": "workbench.cli.route:route",
     "report": "workbench.cli.report:report",
     "doctor": "workbench.cli.doctor:doctor",

@@ -153,4 +153,7 @@ class HeadRules:
         every = np.repeat(rows, kv_heads)
         share = self.action.block_budget_frac[self.slot[every]]
         score = torch.where(value.isfinite(), value, -1e30).reshape(every.size, -1).numpy()
-        return self._keep_blocks(every, score, how, share).view(rows.size, kv_heads, -1)
+        keep = self._keep_blocks(every, score, how, share)
+        if how is KeepRule.LEAST_MASS:
+            keep |= self._keep_blocks(every, score, KeepRule.TOP_BLOCKS, share)
+        return keep.view(rows.size, kv_heads, -1)

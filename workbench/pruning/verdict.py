@@ -1,0 +1,103 @@
+"""What a pruning study shows, in sentences; each names its interval, and a baseline that wins is named."""
+
+from collections.abc import Sequence
+
+import polars as pl
+
+from workbench.pruning.figures import QUALITY_KEPT_NATS, ArmFigures, Duel, entropy_law, quality_budget
+
+
+def duel_sentences(found: Sequence[Duel]) -> list[str]:
+    """One a context and budget."""
+    out = []
+    for context, target in dict.fromkeys((d.context, d.target_frac) for d in found):
+        mine = [d for d in found if (d.context, d.target_frac) == (context, target)]
+        ours = mine[0].ours
+        where = f"At {target:.0%} of bytes and {context:,} tokens"
+        worse = [d for d in mine if d.kl_nats.value >= 0.0 or d.nll_nats.value >= 0.0]
+        sure = [d for d in mine if d.kl_nats.high < 0.0]
+        nearest = max(mine, key=lambda d: d.kl_nats.value)
+        if not worse:
+            out.append(
+                f"{where} {ours} has lower KL and lower NLL loss than every baseline; nearest in KL is {nearest.baseline}, "
+                f"{nearest.kl_nats.text(signed=True)} nats a token; beyond doubt for {len(sure)} of {len(mine)}."
+            )
+        else:
+            told = "; ".join(
+                f"{d.baseline} (KL {d.kl_nats.text(signed=True)}, NLL {d.nll_nats.text(signed=True)} nats, ours minus theirs)"
+                for d in worse
+            )
+            out.append(f"{where} {ours}, our best by KL, does not beat every baseline on both measures: {told}.")
+    return out
+
+
+def quality_sentences(figures: Sequence[ArmFigures]) -> list[str]:
+    """The published 20 to 30 % fewer bytes with quality kept: does it hold here, and down to where?"""
+    out = []
+    for context in sorted({f.context for f in figures}):
+        held = quality_budget(figures, context)
+        if held is None:
+            out.append(
+                f"At {context:,} tokens no arm keeps NLL within {QUALITY_KEPT_NATS} nats of dense with 95 % confidence: "
+                "20 to 30 % fewer bytes with quality kept is not shown here."
+            )
+            continue
+        m = held.metrics
+        saved = 1.0 - m["bytes_frac"].value
+        word = "holds" if saved >= 0.2 else "does not hold"
+        out.append(
+            f"At {context:,} tokens the claim of 20 to 30 % less KV traffic with quality kept {word}: {held.label} reads "
+            f"{m['bytes_frac'].text(3)} of the bytes (attention operations {m['blocks_frac'].value:.3f}), NLL loss "
+            f"{m['nll_loss_nats'].text(signed=True)} nats a token, KL {m['kl_nats'].text()}."
+        )
+    return out
+
+
+def certificate_sentences(curve: pl.DataFrame, certificates: pl.DataFrame) -> list[str]:
+    out = []
+    if curve.height:
+        at = curve.filter(pl.col("mass_budget") == 0.01)
+        by = at.group_by("kind", "context").agg(
+            pl.col("bytes_frac", "blocks_frac", "oracle_blocks_frac", "vacuous_frac")
+            .filter(pl.col("query_context") == pl.col("query_context").max())
+            .mean()
+        )
+        told = [
+            f"{row['kind']} {row['context']:,}: {row['bytes_frac']:.1%} (blocks {row['blocks_frac']:.1%}, oracle "
+            f"{row['oracle_blocks_frac']:.1%})"
+            for row in by.sort("kind", "context").iter_rows(named=True)
+        ]
+        out.append(
+            "Certified at a dropped mass of 0.01 in every head, KV bytes with everything included: "
+            + "; ".join(told)
+            + "."
+        )
+        layer = at.group_by("layer").agg(pl.col("vacuous_frac").mean()).sort("layer")
+        out.append(
+            "Share of heads in which certifying means reading everything, by layer: "
+            + ", ".join(
+                f"{row['layer']}: {row['vacuous_frac']:.0%}"
+                for row in layer.iter_rows(named=True)
+                if row["vacuous_frac"] >= 0.005
+            )
+            + "; 0 % in all others."
+        )
+    if certificates.height:
+        lies, claims = int(certificates["violations"].sum()), int(certificates["num_claims"].sum())
+        ratio = (certificates["dropped_mean"].sum() / max(certificates["bound_mean"].sum(), 1e-300)) if claims else 0.0
+        change = certificates["output_change_mean"].sum() / certificates["output_norm_mean"].sum()
+        bound = certificates["output_bound_mean"].sum() / certificates["output_norm_mean"].sum()
+        out.append(
+            f"Checked in {claims:,} heads and steps of the pruned runs: {lies} violations of the bounds on dropped mass and on "
+            f"the output. True dropped mass is {ratio:.0%} of its bound on average; the output moves by {change:.2%} of its "
+            f"norm, bounded by {bound:.1%}."
+        )
+    return out
+
+
+def entropy_sentence(figures: Sequence[ArmFigures]) -> str:
+    law, texts = entropy_law(figures)
+    return (
+        f"Entropy: dH_raw = {law.text(2, signed=True)} nats a unit of dropped mass (mean over layers and heads), {texts} texts; "
+        "that slope is what the simulator's pruning feedback imitates."
+    )
