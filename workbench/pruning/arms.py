@@ -22,7 +22,7 @@ from controllers.pruning.snapkv import SnapKV
 from controllers.pruning.streaming_llm import StreamingLLM
 from workbench.errors import InputError
 from workbench.pruning.decode import WARMUP_TOKENS, Arm
-from workbench.pruning.key_rules import ESTIMATE_PLANES, box_frac
+from workbench.pruning.key_rules import ESTIMATE_BITS, box_frac
 from workbench.pruning.prefix import BLOCK_SIZE, Queries
 from workbench.signals import FloatArray
 
@@ -64,7 +64,7 @@ def bisect(kept: Callable[[float], float], target: float) -> float:
 
 def sketch_bytes_frac(head_size: int) -> float:
     """What SketchMass reads of every key, over all KV bytes."""
-    return ESTIMATE_PLANES / (32.0 * head_size) + box_frac(head_size)
+    return ESTIMATE_BITS / 32.0 + box_frac(head_size)
 
 
 def policies_at(target: float, queries: Queries, head_size: int, uncovered_blocks: int) -> dict[str, object]:

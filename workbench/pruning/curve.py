@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from kernels.reference.axis_sketch import certified_cascade
-from workbench.pruning.key_rules import EVERY_PLANES, KeyRules, block_log_sums
+from workbench.pruning.key_rules import KeyRules, block_log_sums
 from workbench.pruning.prefix import BLOCK_SIZE, dense_queries
 
 MASS_BUDGETS = (0.003, 0.01, 0.03, 0.1)
@@ -32,7 +32,7 @@ def certificate_curve(rules: KeyRules, rng: np.random.Generator) -> list[dict[st
             keys = rules.prefix.cache.keys[layer][:blocks].flatten(0, 1).transpose(0, 1).float()
             exact = block_log_sums(q, keys, context, rules.scale)
             p = exact.double().softmax(dim=3)
-            levels = rules.levels(layer, q, EVERY_PLANES)
+            levels = rules.levels(layer, q, rules.every_planes)
             for budget in budgets:
                 keep, bound, cost = rules.certify(layer, levels, exact, always, budget, context)
                 read = (keep * tokens).sum(dim=2) / context

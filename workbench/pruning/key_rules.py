@@ -34,10 +34,8 @@ from workbench.signals import FloatArray
 
 GROUP_BLOCKS = 8
 GROUP_TOKENS = GROUP_BLOCKS * BLOCK_SIZE
-ESTIMATE_PLANES = 64  # what LEAST_ESTIMATE reads of each key
-LEVEL_SETS = ((0, 64, 128, 192), (0, 96, 192, 288, 384, 480))
-EVERY_PLANES = tuple(sorted({p for levels in LEVEL_SETS for p in levels}))
-MAX_PLANES = EVERY_PLANES[-1]
+ESTIMATE_BITS = 1.0  # what LEAST_ESTIMATE reads of each key, a channel
+LEVEL_BITS = ((0.0, 1.0, 2.0, 3.0), (0.0, 1.5, 3.0, 4.5, 6.0, 7.5))  # a channel, at each level
 NUM_FIT_QUERIES = 8  # dense queries on which the level sets are compared
 Levels = dict[int, tuple[torch.Tensor, torch.Tensor]]
 KEY_RULES = (KeepRule.TOP_BOUND, KeepRule.LEAST_ESTIMATE, KeepRule.CERTIFIED)
@@ -86,10 +84,13 @@ class KeyRules:
         self.prefix, self.scale = prefix, prefix.decoder.scale
         config = prefix.decoder.config
         self.layers, self.kv_heads, self.d = config.num_layers, config.num_kv_heads, config.head_dim
+        self.level_sets = tuple(tuple(int(bits * self.d) for bits in levels) for levels in LEVEL_BITS)
+        self.every_planes = tuple(sorted({p for levels in self.level_sets for p in levels}))
+        self.estimate_planes = int(ESTIMATE_BITS * self.d)
         self.groups = prefix.num_tokens // GROUP_TOKENS
         self.covered = self.groups * GROUP_BLOCKS  # blocks with a sketch
         self.sketches = [self._sketch(layer, fit.q[layer]) for layer in range(self.layers)]
-        # [layers, kv_heads] index into LEVEL_SETS, len(LEVEL_SETS) for dense; by mass budget
+        # [layers, kv_heads] index into self.level_sets, len(self.level_sets) for dense; by mass budget
         self.plans: dict[float, np.ndarray] = {}
         self._fit = fit
         self._fit_levels: dict[int, Levels] = {}
@@ -101,9 +102,9 @@ class KeyRules:
     def _sketch(self, layer: int, q: torch.Tensor) -> LayerSketch:
         keys = self._flat(self.prefix.cache.keys[layer]).contiguous()
         grouped = q.view(q.shape[0], self.kv_heads, -1, self.d).transpose(0, 1).flatten(1, 2)
-        axes = fit_axes(grouped, keys, GROUP_TOKENS, MAX_PLANES, torch.float32)
+        axes = fit_axes(grouped, keys, GROUP_TOKENS, self.every_planes[-1], torch.float32)
         sketch = make_sketch(keys, axes, GROUP_TOKENS)
-        planes = {*EVERY_PLANES, ESTIMATE_PLANES}
+        planes = {*self.every_planes, self.estimate_planes}
         near = {p: sketched_keys(sketch, axes, p) for p in planes}
         values = self._flat(self.prefix.cache.values[layer]).contiguous().unflatten(1, (-1, GROUP_TOKENS))
         centre = values.mean(dim=2)
@@ -127,7 +128,7 @@ class KeyRules:
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
         """(keep, bound, sketch bytes over the KV bytes of the head): keep [kv_heads, rows, blocks].
 
-        levels: at `EVERY_PLANES`; exact: [kv_heads, rows, group, blocks] true log-sums; always: bool [rows, blocks];
+        levels: at `every_planes`; exact: [kv_heads, rows, group, blocks] true log-sums; always: bool [rows, blocks];
         context_tokens: [rows].
         """
         plan = self._plan(budget)[layer]
@@ -136,11 +137,11 @@ class KeyRules:
         cost = torch.zeros(self.kv_heads, exact.shape[1])
         for chosen in np.unique(plan):
             heads = torch.from_numpy(np.flatnonzero(plan == chosen))
-            if chosen == len(LEVEL_SETS):
+            if chosen == len(self.level_sets):
                 keep[heads] = exact[heads, :, 0] > -math.inf
                 continue
             some = {p: (e[heads], b[heads]) for p, (e, b) in levels.items()}
-            made = self._cascade(some, exact[heads], always, budget, LEVEL_SETS[chosen])
+            made = self._cascade(some, exact[heads], always, budget, self.level_sets[chosen])
             keep[heads], bound[heads] = made.keep, made.dropped_mass_bound
             cost[heads] = self._sketch_cost(made.planes, context_tokens)
         return keep, bound, cost
@@ -177,9 +178,9 @@ class KeyRules:
         always = self.always(position + 1, blocks, 1, 1)
         tokens = (position[:, None] + 1 - torch.arange(blocks) * BLOCK_SIZE).clamp(0, BLOCK_SIZE)
         if layer not in self._fit_levels:
-            self._fit_levels[layer] = self.levels(layer, q, EVERY_PLANES)
+            self._fit_levels[layer] = self.levels(layer, q, self.every_planes)
         costs = []
-        for planes in LEVEL_SETS:
+        for planes in self.level_sets:
             made = self._cascade(self._fit_levels[layer], exact, always, budget, planes)
             read = (made.keep * tokens).sum(dim=2) / (position + 1)
             costs.append((read + self._sketch_cost(made.planes, position + 1)).mean(dim=1))
@@ -265,13 +266,15 @@ class KeyStep:
 
     def _least_estimate(self, layer: int, r: int, q: torch.Tensor) -> torch.Tensor:
         rules = self.rules
-        estimate = rules.levels(layer, q, (ESTIMATE_PLANES,))[ESTIMATE_PLANES][0][:, 0]  # [kv_heads, group, covered]
+        estimate = rules.levels(layer, q, (rules.estimate_planes,))[rules.estimate_planes][0][
+            :, 0
+        ]  # [kv_heads, group, covered]
         tail = self._tail_keys(layer, r)
         scores = torch.einsum("hgd,htd->hgt", q.view(rules.kv_heads, -1, rules.d), tail) * rules.scale
         rest = scores.logsumexp(dim=2, keepdim=True)
         mass = torch.cat([estimate, rest], dim=2).softmax(dim=2).mean(dim=1)[:, : rules.covered]
         covered = rules.covered * BLOCK_SIZE / self.context
-        self._frac[layer, r] = covered * (ESTIMATE_PLANES / (32.0 * rules.d) + box_frac(rules.d))
+        self._frac[layer, r] = covered * (ESTIMATE_BITS / 32.0 + box_frac(rules.d))
         score = torch.full((rules.kv_heads, self.masks.shape[3]), torch.nan, dtype=torch.float64)
         score[:, : rules.covered] = mass
         floor = self._number("block_budget_frac", r, layer)
@@ -304,7 +307,7 @@ class KeyStep:
         exact = block_log_sums(q, keys, context, rules.scale, self.masks.shape[3])
         always = self._always(r, layer)
         budget = float(self._number("mass_budget", r, layer)[0])
-        levels = rules.levels(layer, q, EVERY_PLANES)
+        levels = rules.levels(layer, q, rules.every_planes)
         keep, bound, cost = rules.certify(layer, levels, exact, always, budget, context)
         self._frac[layer, r] = cost[:, 0].numpy()
         self._check(layer, r, q, keys, values, exact, keep, bound, cost)

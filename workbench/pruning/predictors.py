@@ -4,7 +4,7 @@ import numpy as np
 
 from controllers.pruning.mass_memory import LastMass, LinearMemory, RunningMass, SummedMass
 from workbench.protocols import KeepObservation, blank_like
-from workbench.pruning.key_rules import ESTIMATE_PLANES, KeyRules
+from workbench.pruning.key_rules import ESTIMATE_BITS, KeyRules
 from workbench.pruning.prefix import BLOCK_SIZE, Queries
 from workbench.signals import FloatArray
 
@@ -40,13 +40,14 @@ def predictor_errors(rules: KeyRules, queries: Queries) -> list[dict[str, object
     rows = [_row(name, [_normed(p) for p in predicted[SKIP:]], true[SKIP:]) for name, predicted in told.items()]
     covered = rules.covered
     sketched = [
-        rules.levels(layer, queries.q[layer], (ESTIMATE_PLANES,))[ESTIMATE_PLANES][0] for layer in range(layers)
+        rules.levels(layer, queries.q[layer], (rules.estimate_planes,))[rules.estimate_planes][0]
+        for layer in range(layers)
     ]
     estimate = np.stack([e.softmax(dim=3).mean(dim=2).numpy() for e in sketched])  # [layers, kv_heads, num, covered]
     guess = true.copy()
     share = 1.0 - true[:, :, covered:].sum(axis=2, keepdims=True)  # blocks without a sketch are read, so known
     guess[:, :, :covered] = estimate.transpose(2, 0, 1, 3).reshape(num, layers * kv_heads, covered) * share
-    rows.append(_row(f"sketch, {ESTIMATE_PLANES / rules.d:g} bits", list(guess[SKIP:]), true[SKIP:]))
+    rows.append(_row(f"sketch, {ESTIMATE_BITS:g} bits", list(guess[SKIP:]), true[SKIP:]))
     return rows
 
 

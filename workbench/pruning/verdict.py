@@ -8,26 +8,31 @@ from workbench.pruning.figures import QUALITY_KEPT_NATS, ArmFigures, Duel, entro
 
 
 def duel_sentences(found: Sequence[Duel]) -> list[str]:
-    """One a context and budget."""
+    """One a context and budget: in KL and in NLL, who is beaten beyond doubt, who is not told apart, who wins."""
     out = []
     for context, target in dict.fromkeys((d.context, d.target_frac) for d in found):
         mine = [d for d in found if (d.context, d.target_frac) == (context, target)]
-        ours = mine[0].ours
-        where = f"At {target:.0%} of bytes and {context:,} tokens"
-        worse = [d for d in mine if d.kl_nats.value >= 0.0 or d.nll_nats.value >= 0.0]
-        sure = [d for d in mine if d.kl_nats.high < 0.0]
+        lower = all(d.kl_nats.value < 0.0 and d.nll_nats.value < 0.0 for d in mine)
+        parts = [
+            f"At {target:.0%} of bytes and {context:,} tokens our best by KL is {mine[0].ours}; its means of KL and NLL loss are "
+            + ("both below every baseline's." if lower else "not both below every baseline's.")
+        ]
+        for name, measure in (("KL", "kl_nats"), ("NLL", "nll_nats")):
+            told = {d.baseline: getattr(d, measure) for d in mine}
+            sure = [b for b, e in told.items() if e.high < 0.0]
+            wins = [b for b, e in told.items() if e.low > 0.0]
+            rest = [f"{b} ({e.text(signed=True)})" for b, e in told.items() if b not in (*sure, *wins)]
+            parts.append(
+                f"{name} is lower beyond doubt against {', '.join(sure) or 'none'}"
+                + (f", not told apart from {', '.join(rest)}" if rest else "")
+                + (f", and HIGHER than {', '.join(f'{b} ({told[b].text(signed=True)})' for b in wins)}" if wins else "")
+                + "."
+            )
         nearest = max(mine, key=lambda d: d.kl_nats.value)
-        if not worse:
-            out.append(
-                f"{where} {ours} has lower KL and lower NLL loss than every baseline; nearest in KL is {nearest.baseline}, "
-                f"{nearest.kl_nats.text(signed=True)} nats a token; beyond doubt for {len(sure)} of {len(mine)}."
-            )
-        else:
-            told = "; ".join(
-                f"{d.baseline} (KL {d.kl_nats.text(signed=True)}, NLL {d.nll_nats.text(signed=True)} nats, ours minus theirs)"
-                for d in worse
-            )
-            out.append(f"{where} {ours}, our best by KL, does not beat every baseline on both measures: {told}.")
+        parts.append(
+            f"Nearest in KL: {nearest.baseline}, {nearest.kl_nats.text(signed=True)} nats a token (ours minus theirs)."
+        )
+        out.append(" ".join(parts))
     return out
 
 
