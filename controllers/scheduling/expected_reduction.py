@@ -10,7 +10,7 @@ request's kind). In a scenario file: `estimator = {kind = "kalman", noise_varian
     Kalman     E[max(0, D)], D ~ N(H_k - level, spread^2)         entropy is a wandering level plus noise
 
 White noise around a level has large drops after peaks only, and the next value is expected at the level, not at the
-last value: that is what `Kalman` uses. Fit it with `Kalman.fitted`.
+last value: that is what `Kalman` uses. `Ewma.fitted` and `Kalman.fitted` take recorded traces.
 Source: arXiv 2603.03310 names the quantity, not an estimator; the three are ours.
 """
 
@@ -25,7 +25,7 @@ from pydantic import Field
 
 from workbench.errors import InputError
 from workbench.protocols import OrderObservation
-from workbench.signals import FloatArray
+from workbench.signals import FloatArray, IntArray
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,17 @@ class Ewma:
     def __post_init__(self) -> None:
         if not 0.0 < self.weight <= 1.0:
             raise InputError(f"Ewma.weight must be in (0, 1], got {self.weight:g}; 1 keeps only the last drop")
+
+    @classmethod
+    def fitted(cls, traces_nats: Sequence[FloatArray]) -> "Ewma":
+        """The weight of least squared error of the next drop over recorded H_raw traces. Needs 10 values in all."""
+        from scipy.optimize import minimize_scalar
+
+        flat, starts = _joined_traces("Ewma", traces_nats)
+        found = minimize_scalar(
+            lambda log_weight: _squared_error(flat, starts, math.exp(log_weight)), bounds=(-7.0, 0.0), method="bounded"
+        )
+        return cls(weight=math.exp(found.x))
 
     def init(self, capacity: int) -> DropState:
         return DropState(np.full(capacity, np.nan), np.full(capacity, np.nan))
@@ -109,12 +120,7 @@ class Kalman:
         """q and r by maximum likelihood over recorded H_raw traces (NaN gaps skipped). Needs 10 values in all."""
         from scipy.optimize import minimize
 
-        traces = [trace[np.isfinite(trace)] for trace in traces_nats]
-        traces = [trace for trace in traces if trace.size >= 2]
-        if sum(trace.size for trace in traces) < 10:
-            raise InputError("Kalman.fitted needs at least 10 measured entropies, give longer traces")
-        flat = np.concatenate(traces)
-        starts = np.cumsum([0, *(trace.size for trace in traces)])
+        flat, starts = _joined_traces("Kalman", traces_nats)
         scale = max(float(np.var(flat)), 1e-6)
         result = minimize(
             lambda logs: _negative_log_likelihood(flat, starts, scale * math.exp(logs[0]), scale * math.exp(logs[1])),
@@ -145,6 +151,15 @@ class Kalman:
 
 
 ReductionEstimator = Annotated[LastDrop | Ewma | Kalman, Field(discriminator="kind")]
+
+
+def _joined_traces(name: str, traces_nats: Sequence[FloatArray]) -> tuple[FloatArray, IntArray]:
+    """All measured values in one row, and where each trace begins (and the last one ends)."""
+    traces = [trace[np.isfinite(trace)] for trace in traces_nats]
+    traces = [trace for trace in traces if trace.size >= 2]
+    if sum(trace.size for trace in traces) < 10:
+        raise InputError(f"{name}.fitted needs at least 10 measured entropies, give longer traces")
+    return np.concatenate(traces), np.cumsum([0, *(trace.size for trace in traces)])
 
 
 @njit(cache=True)
@@ -187,6 +202,21 @@ def _expected_drop(active, joined, measured, entropy, last, level, variance, q, 
             density = math.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi)
             expected[i] = max(0.0, s * density + m * 0.5 * math.erfc(-z / math.sqrt(2.0)))
     return expected
+
+
+@njit(cache=True)
+def _squared_error(flat, starts, weight):
+    total = 0.0
+    for t in range(starts.shape[0] - 1):
+        mean = np.nan
+        for k in range(starts[t] + 1, starts[t + 1]):
+            drop = max(0.0, flat[k - 1] - flat[k])
+            if math.isfinite(mean):
+                total += (drop - mean) ** 2
+                mean += weight * (drop - mean)
+            else:
+                mean = drop
+    return total
 
 
 @njit(cache=True)

@@ -1,8 +1,8 @@
 // Paged decode attention with the mass of each block. Included per instruction-set namespace.
 //
 // One task is one (row, KV head): the group's queries share every key and value read. Keys of a kept block are scored
-// 16 tokens at a time; memory is asked for `AHEAD` blocks in advance through the block table, because the hardware
-// prefetcher cannot follow it.
+// 16 tokens at a time; memory is asked for in advance through the block table, because the hardware prefetcher cannot
+// follow it.
 
 constexpr int64_t AHEAD = 3;
 
@@ -107,10 +107,13 @@ struct AttentionScratch {
 // One row and KV head. q: [group][d] float32, already scaled. out: [group][d] float32, written. lse: [group].
 // mass: per query head [group][mass_stride], or null; mass_mean: [blocks], the group's summed mass is added, or null.
 // dense_lse: [group] log-sum-exp over dropped blocks too, or null. Blocks a keep-list drops are not read otherwise.
+// next_table: blocks of the row this thread takes next, `next_blocks` of them: their memory is asked for meanwhile, and
+// this row's was asked for before; null: memory is asked for `AHEAD` blocks in advance within the row.
 template <int ND, class T>
 void attend_group(const CacheView<T>& cache, const int32_t* table, int64_t context, int64_t first_token,
                   const uint8_t* keep, int64_t kv_head, const float* q, int64_t group, AttentionScratch& scratch,
-                  float* out, float* lse, float* mass, int64_t mass_stride, float* mass_mean, float* dense_lse) {
+                  float* out, float* lse, float* mass, int64_t mass_stride, float* mass_mean, float* dense_lse,
+                  const int32_t* next_table, int64_t next_blocks) {
   const int64_t d = cache.head_size, size = cache.block_size, stride = cache.kv_heads * d;
   const int64_t blocks = (context + size - 1) / size;
   auto& segments = scratch.segments;
@@ -138,11 +141,19 @@ void attend_group(const CacheView<T>& cache, const int32_t* table, int64_t conte
     return pool + ((int64_t(table[s.block]) * size + s.first) * cache.kv_heads + kv_head) * d;
   };
   const int64_t n = int64_t(segments.size());
+  auto ask = [&](const T* pool, int64_t i) {
+    if (next_table == nullptr) {
+      if (i + AHEAD < n) prefetch_rows(rows_of(pool, segments[i + AHEAD]), stride, segments[i + AHEAD].count, d);
+    } else if (i < next_blocks && next_table[i] >= 0) {
+      prefetch_rows(pool + (int64_t(next_table[i]) * size * cache.kv_heads + kv_head) * d, stride, size, d);
+    }
+  };
   for (int64_t i = 0; i < n; ++i) {
-    if (i + AHEAD < n) prefetch_rows(rows_of(cache.keys, segments[i + AHEAD]), stride, segments[i + AHEAD].count, d);
+    ask(cache.keys, i);
     score_block<ND>(q, group, d, rows_of(cache.keys, segments[i]), stride, segments[i].count, scores + segments[i].offset, width);
   }
-  for (int64_t i = 0; i < n && i < AHEAD; ++i) prefetch_rows(rows_of(cache.values, segments[i]), stride, segments[i].count, d);
+  if (next_table == nullptr)
+    for (int64_t i = 0; i < n && i < AHEAD; ++i) prefetch_rows(rows_of(cache.values, segments[i]), stride, segments[i].count, d);
   for (int64_t g = 0; g < group; ++g) {
     float* row = scores + g * width;
     for (int64_t t = total; t < width; ++t) row[t] = -INFINITY;
@@ -167,7 +178,7 @@ void attend_group(const CacheView<T>& cache, const int32_t* table, int64_t conte
       }
   }
   for (int64_t i = 0; i < n; ++i) {
-    if (i + AHEAD < n) prefetch_rows(rows_of(cache.values, segments[i + AHEAD]), stride, segments[i + AHEAD].count, d);
+    ask(cache.values, i);
     mix_group<ND>(scores + segments[i].offset, width, group, d, rows_of(cache.values, segments[i]), stride, segments[i].count, out);
   }
   if (dense_lse) {  // what was dropped: keys only, never part of the result
@@ -212,7 +223,8 @@ void paged_attention(const AttentionArgs<T>& a, int threads) {
       const int64_t first = a.window > 0 && context > a.window ? context - a.window : 0;
       attend(a.cache, a.block_table + row * a.max_blocks, context, first,
              a.keep ? a.keep + (row * kv_heads + head) * a.max_blocks : nullptr, head, q.data(), group, scratch,
-             out.data(), lse.data(), a.mass + at * a.max_blocks, a.max_blocks, (float*)nullptr, (float*)nullptr);
+             out.data(), lse.data(), a.mass + at * a.max_blocks, a.max_blocks, (float*)nullptr, (float*)nullptr,
+             (const int32_t*)nullptr, int64_t(0));
       for (int64_t i = 0; i < group * d; ++i) store(a.out + at * d + i, out[size_t(i)]);
       for (int64_t g = 0; g < group; ++g) a.log_sum_exp[at + g] = lse[size_t(g)];
     }

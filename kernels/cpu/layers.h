@@ -33,12 +33,17 @@ INLINE void rotary_head(const In* x, const float* cos, const float* sin, int64_t
   }
 }
 
-// silu(gate) * up, count values.
+// silu(gate) * up, count values; y overlaps neither. A tail is done by a last vector that repeats some values.
 template <class In, class Out>
 INLINE void swiglu_row(const In* gate, const In* up, int64_t count, Out* y) {
   int64_t i = 0;
   auto silu = [](vf g) { return g / (1.0f + exp16(max(-g < 88.0f ? -g : splat(88.0f), splat(-87.0f)))); };
   for (; i + W <= count; i += W) store16(y + i, silu(load16(gate + i)) * load16(up + i));
+  if (i < count && count > W) {
+    i = count - W;
+    store16(y + i, silu(load16(gate + i)) * load16(up + i));
+    return;
+  }
   for (; i < count; ++i) {
     vf g = splat(to_float(gate[i]));
     store(y + i, silu(g)[0] * to_float(up[i]));

@@ -75,12 +75,28 @@ INLINE void multiply_add(vf& sum, uint32_t pair, const bf16* w) {
 }
 #endif
 
-template <int ROWS>  // rows of x at once; ROWS x 3 sums stay in registers
-__attribute__((noinline)) void panel_rows(const bf16* x, int64_t k_padded, const bf16* panel, float* tile) {
+// Weights come from memory while products run: each pass over a panel asks for its share of the next one, LINES cache
+// lines for every pair of k, so that neither waits for the other. `next` is what is asked for, up to `next_end`.
+struct Ahead {
+  const char *next = nullptr, *next_end = nullptr;
+};
+
+INLINE Ahead ahead_of(const PackedWeight& w, int64_t panel) {
+  const char* first = reinterpret_cast<const char*>(w.data + panel * w.k_padded * 48);
+  return {first, first + w.k_padded * 96};
+}
+
+template <int ROWS, int LINES>  // rows of x at once; ROWS x 3 sums stay in registers
+__attribute__((noinline)) void panel_rows(const bf16* x, int64_t k_padded, const bf16* panel, float* tile, Ahead& ahead) {
   vf sum[ROWS][3] = {};
+  const char *next = ahead.next, *const next_end = ahead.next_end;
   for (int64_t k = 0; k < k_padded; k += 32, panel += 1536) {
-    for (int line = 0; line < 48; ++line) __builtin_prefetch(reinterpret_cast<const char*>(panel + 3072) + line * 64);
-    for (int64_t pair = 0; pair < 16; ++pair)
+    for (int64_t pair = 0; pair < 16; ++pair) {
+      if (LINES > 0 && next < next_end) {
+#pragma GCC unroll 3
+        for (int line = 0; line < LINES; ++line) __builtin_prefetch(next + line * 64, 0, 2);
+        next += LINES * 64;
+      }
 #pragma GCC unroll 8
       for (int r = 0; r < ROWS; ++r) {
         uint32_t two;
@@ -88,23 +104,39 @@ __attribute__((noinline)) void panel_rows(const bf16* x, int64_t k_padded, const
 #pragma GCC unroll 3
         for (int j = 0; j < 3; ++j) multiply_add(sum[r][j], two, panel + j * 512 + pair * 32);
       }
+    }
   }
+  ahead.next = next;
   for (int r = 0; r < ROWS; ++r)
     for (int j = 0; j < 3; ++j) store16(tile + r * 48 + j * 16, sum[r][j]);
 }
 
-INLINE void panel_any(const bf16* x, int64_t rows, int64_t k_padded, const bf16* panel, float* tile) {
+template <int LINES>
+INLINE void panel_passes(const bf16* x, int64_t rows, int64_t k_padded, const bf16* panel, float* tile, Ahead& ahead) {
   int64_t r = 0;
-  for (; r + 8 <= rows; r += 8) panel_rows<8>(x + r * k_padded, k_padded, panel, tile + r * 48);
-  for (; r + 4 <= rows; r += 4) panel_rows<4>(x + r * k_padded, k_padded, panel, tile + r * 48);
-  for (; r + 2 <= rows; r += 2) panel_rows<2>(x + r * k_padded, k_padded, panel, tile + r * 48);
-  for (; r < rows; ++r) panel_rows<1>(x + r * k_padded, k_padded, panel, tile + r * 48);
+  for (; r + 8 <= rows; r += 8) panel_rows<8, LINES>(x + r * k_padded, k_padded, panel, tile + r * 48, ahead);
+  if (r + 4 <= rows) panel_rows<4, LINES>(x + r * k_padded, k_padded, panel, tile + r * 48, ahead), r += 4;
+  if (r + 2 <= rows) panel_rows<2, LINES>(x + r * k_padded, k_padded, panel, tile + r * 48, ahead), r += 2;
+  if (r < rows) panel_rows<1, LINES>(x + r * k_padded, k_padded, panel, tile + r * 48, ahead);
+}
+
+INLINE void panel_any(const bf16* x, int64_t rows, int64_t k_padded, const bf16* panel, float* tile, Ahead& ahead) {
+  if (ahead.next >= ahead.next_end)
+    panel_passes<0>(x, rows, k_padded, panel, tile, ahead);
+  else if (rows > 16)  // three or four passes
+    panel_passes<1>(x, rows, k_padded, panel, tile, ahead);
+  else if (rows > 8)
+    panel_passes<2>(x, rows, k_padded, panel, tile, ahead);
+  else
+    panel_passes<3>(x, rows, k_padded, panel, tile, ahead);
 }
 
 // This thread's share of x W^T. x: [rows padded to 16][k_padded], k_padded beyond k zero. Calls
 // epilogue(row, panel, sums) with the 48 sums of each row and panel. All threads of a team call it; no barrier inside.
+// `following`: the weight of the product after this one, whose first panel is fetched during the last of this one.
 template <class Epilogue>
-INLINE void product(const bf16* x, int64_t rows, const PackedWeight& w, int thread, int threads, Epilogue&& epilogue) {
+INLINE void product(const bf16* x, int64_t rows, const PackedWeight& w, const PackedWeight* following, int thread,
+                    int threads, Epilogue&& epilogue) {
   const int64_t begin = w.panels * thread / threads, end = w.panels * (thread + 1) / threads;
   alignas(64) float tile[32 * 48];
 #if HAS_BF16_PRODUCTS
@@ -113,6 +145,7 @@ INLINE void product(const bf16* x, int64_t rows, const PackedWeight& w, int thre
 #endif
   for (int64_t p = begin; p < end; ++p) {
     const bf16* panel = w.data + p * w.k_padded * 48;
+    Ahead ahead = p + 1 < end ? ahead_of(w, p + 1) : following ? ahead_of(*following, following->panels * thread / threads) : Ahead{};
     for (int64_t r = 0; r < rows; r += 32) {
       const int64_t count = rows - r < 32 ? rows - r : 32;
       const bf16* block = x + r * w.k_padded;
@@ -123,7 +156,7 @@ INLINE void product(const bf16* x, int64_t rows, const PackedWeight& w, int thre
         panel_amx<false>(block, w.k_padded, panel, tile);
       else
 #endif
-        panel_any(block, count, w.k_padded, panel, tile);
+        panel_any(block, count, w.k_padded, panel, tile, ahead);
       for (int64_t i = 0; i < count; ++i) epilogue(r + i, p, tile + i * 48);
     }
   }
@@ -144,7 +177,7 @@ void linear(const T* x, int64_t rows, const PackedWeight& w, const float* bias, 
     input = copy.data();
   }
 #pragma omp parallel num_threads(threads)
-  product(input, rows, w, omp_get_thread_num(), omp_get_num_threads(), [&](int64_t row, int64_t panel, float* sums) {
+  product(input, rows, w, nullptr, omp_get_thread_num(), omp_get_num_threads(), [&](int64_t row, int64_t panel, float* sums) {
     const int64_t first = panel * 48, count = w.n - first < 48 ? w.n - first : 48;
     for (int64_t i = 0; i < count; ++i) store(y + row * w.n + first + i, sums[i] + (bias ? bias[first + i] : 0.0f));
   });

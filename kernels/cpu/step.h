@@ -27,9 +27,19 @@ static void decoder_step(const StepArgs& a, int threads) {
   float *residual = b.residual.data(), *qkv = b.qkv.data();
   bf16 *normed = b.normed.data(), *attended = b.attended.data(), *gated = b.gated.data();
 
+  int64_t longest = 0;
+  bool distinct = true;
+  for (int64_t t = 0; t < tokens; ++t) {
+    longest = a.position[t] + 1 > longest ? a.position[t] + 1 : longest;
+    distinct = distinct && (t == 0 || a.row[t] != a.row[t - 1]);
+  }
+
 #pragma omp parallel num_threads(threads)
   {
     const int thread = omp_get_thread_num(), team = omp_get_num_threads();
+    // Rows of their own whose keys and values stay in a core's cache: each thread takes its share of rows in order, and
+    // asks for the memory of the next row while it works on one.
+    const bool in_order = distinct && tokens >= 2 * team && longest * kv_heads * d * 4 <= 512 * 1024;
     AttentionScratch scratch;
     std::vector<float> out(size_t(group * d)), lse(static_cast<size_t>(group)), dense(static_cast<size_t>(group));
     const auto norm = [&](const bf16* weight) {
@@ -40,7 +50,10 @@ static void decoder_step(const StepArgs& a, int threads) {
     const auto add_to_residual = [&](int64_t row, int64_t panel, const float* sums) {
       const int64_t first = panel * 48, count = hidden - first < 48 ? hidden - first : 48;
       float* r = residual + row * hidden + first;
-      for (int64_t i = 0; i < count; ++i) r[i] += sums[i];
+      if (count == 48)
+        for (int64_t i = 0; i < 48; i += W) store16(r + i, load16(r + i) + load16(sums + i));
+      else
+        for (int64_t i = 0; i < count; ++i) r[i] += sums[i];
     };
 #pragma omp for schedule(static)
     for (int64_t t = 0; t < tokens; ++t)
@@ -49,10 +62,12 @@ static void decoder_step(const StepArgs& a, int threads) {
     for (int64_t index = 0; index < a.num_layers; ++index) {
       const StepLayer& layer = a.layers[index];
       norm(layer.input_norm);
-      product(normed, tokens, layer.qkv, thread, team, [&](int64_t row, int64_t panel, const float* sums) {
+      product(normed, tokens, layer.qkv, &layer.output, thread, team, [&](int64_t row, int64_t panel, const float* sums) {
         const int64_t first = panel * 48, count = width - first < 48 ? width - first : 48;
         float* y = qkv + row * width + first;
-        for (int64_t i = 0; i < count; ++i) y[i] = sums[i] + (layer.qkv_bias ? layer.qkv_bias[first + i] : 0.0f);
+        std::memcpy(y, sums, size_t(count) * sizeof(float));
+        if (layer.qkv_bias)
+          for (int64_t i = 0; i < count; ++i) y[i] += layer.qkv_bias[first + i];
       });
 #pragma omp barrier
 #pragma omp for schedule(static)
@@ -71,43 +86,51 @@ static void decoder_step(const StepArgs& a, int threads) {
           if (layer.k_norm) rms_norm_row(k + h * d, layer.k_norm, (const float*)nullptr, a.eps, d, k + h * d);
           rotary_head(k + h * d, cos, sin, d, layer.cache.keys + slot + h * d);
         }
-        for (int64_t i = 0; i < kv_heads * d; ++i) store(layer.cache.values + slot + i, v[i]);
+        for (int64_t i = 0; i < kv_heads * d; i += W) store16(layer.cache.values + slot + i, load16(v + i));
       }
-#pragma omp for schedule(dynamic, 1)
-      for (int64_t task = 0; task < tokens * kv_heads; ++task) {
-        const int64_t t = task / kv_heads, head = task % kv_heads, context = a.position[t] + 1, row = a.row[t];
+      const auto attend_one = [&](int64_t t, int64_t head, bool ahead) {
+        const int64_t context = a.position[t] + 1, row = a.row[t];
         const int64_t first = layer.window > 0 && context > layer.window ? context - layer.window : 0;
         const uint8_t* keep = a.keep ? a.keep + (row * kv_heads + head) * a.max_blocks : nullptr;
         const bool measured = a.measured && a.measured[t], all = measured && keep && a.dropped_by_head;
         float* mass = measured ? a.mass_by_head + (t * kv_heads + head) * a.max_blocks : nullptr;
         attend(layer.cache, a.block_table + row * a.max_blocks, context, first, keep, head,
                (const float*)(qkv + t * width + head * group * d), group, scratch, out.data(), lse.data(), (float*)nullptr,
-               int64_t(0), mass, all ? dense.data() : nullptr);
+               int64_t(0), mass, all ? dense.data() : nullptr, ahead ? a.block_table + a.row[t + 1] * a.max_blocks : nullptr,
+               ahead ? a.position[t + 1] / size + 1 : int64_t(0));
         for (int64_t i = 0; i < group * d; i += W) store16(attended + t * out_padded + head * group * d + i, load16(&out[size_t(i)]));
         if (all) {
           float lost = 0.0f;
           for (int64_t g = 0; g < group; ++g) lost -= std::expm1(lse[size_t(g)] - dense[size_t(g)]);
           a.dropped_by_head[t * kv_heads + head] += lost;
         }
+      };
+      if (in_order) {
+        const int64_t end = tokens * (thread + 1) / team;
+        for (int64_t t = tokens * thread / team; t < end; ++t)
+          for (int64_t head = 0; head < kv_heads; ++head) attend_one(t, head, t + 1 < end);
+#pragma omp barrier
+      } else {
+#pragma omp for schedule(dynamic, 1)
+        for (int64_t task = 0; task < tokens * kv_heads; ++task) attend_one(task / kv_heads, task % kv_heads, false);
       }
-      product(attended, tokens, layer.output, thread, team, add_to_residual);
+      product(attended, tokens, layer.output, &layer.gate_up, thread, team, add_to_residual);
 #pragma omp barrier
       norm(layer.post_norm);
-      product(normed, tokens, layer.gate_up, thread, team, [&](int64_t row, int64_t panel, const float* sums) {
+      product(normed, tokens, layer.gate_up, &layer.down, thread, team, [&](int64_t row, int64_t panel, const float* sums) {
         const int64_t first = panel * 24, count = a.intermediate - first < 24 ? a.intermediate - first : 24;
-        float y[32];
-        swiglu_row(sums, sums + 24, 24, y);
-        for (int64_t i = 0; i < count; ++i) store(gated + row * down_padded + first + i, y[i]);
+        bf16* y = gated + row * down_padded + first;
+        swiglu_row(sums, sums + 24, count, y);
       });
 #pragma omp barrier
-      product(gated, tokens, layer.down, thread, team, add_to_residual);
+      product(gated, tokens, layer.down, index + 1 < a.num_layers ? &a.layers[index + 1].qkv : &a.head, thread, team, add_to_residual);
 #pragma omp barrier
     }
 #pragma omp for schedule(static)
     for (int64_t i = 0; i < a.num_logits; ++i)
       rms_norm_row(residual + a.logit_token[i] * hidden, a.final_norm, (const float*)nullptr, a.eps, hidden,
                    normed + i * hidden_padded);
-    product(normed, a.num_logits, a.head, thread, team, [&](int64_t row, int64_t panel, const float* sums) {
+    product(normed, a.num_logits, a.head, nullptr, thread, team, [&](int64_t row, int64_t panel, const float* sums) {
       const int64_t first = panel * 48, count = a.head.n - first < 48 ? a.head.n - first : 48;
       std::memcpy(a.logits + row * a.head.n + first, sums, size_t(count) * sizeof(float));
     });

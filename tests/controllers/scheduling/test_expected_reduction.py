@@ -71,3 +71,22 @@ def test_refusals() -> None:
         Kalman(noise_variance_nats2=0.0)
     with pytest.raises(InputError, match="at least 10"):
         Kalman.fitted([np.array([1.0, 2.0])])
+
+
+def test_fitted_ewma_is_the_weight_of_least_error() -> None:
+    rng = np.random.default_rng(2)
+    level = np.abs(np.cumsum(rng.normal(0.0, 0.4, (6, 200)), axis=1)) + 1.0  # drops whose size wanders
+    traces = [row + rng.normal(0.0, 0.2 * row) for row in level]
+
+    def error(weight: float) -> float:
+        total = 0.0
+        for trace in traces:
+            drops = np.maximum(0.0, trace[:-1] - trace[1:])
+            mean = drops[0]
+            for drop in drops[1:]:
+                total += (drop - mean) ** 2
+                mean += weight * (drop - mean)
+        return total
+
+    best = Ewma.fitted(traces).weight
+    assert error(best) <= min(error(w) for w in np.geomspace(1e-3, 1.0, 60)) + 1e-6
