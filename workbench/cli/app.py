@@ -34,6 +34,7 @@ VERBS = {
     "unmask": "workbench.cli.unmask:unmask",
     "prune": "workbench.cli.prune:prune",
     "route": "workbench.cli.route:route",
+    "deploy": "workbench.cli.deploy:deploy",
     "report": "workbench.cli.report:report",
     "doctor": "workbench.cli.doctor:doctor",
 }

@@ -21,6 +21,9 @@ def validate(
         Path | None,
         typer.Option(help="First run the live arms of this study into RUN, e.g. workbench/scenarios/validation.toml."),
     ] = None,
+    engine: Annotated[
+        str, typer.Option(help="Whose arms are judged: workbench (our own), vllm or transformers.")
+    ] = "workbench",
     as_json: JsonFlag = False,
 ) -> None:
     """Simulate recorded live arms again and compare. Exit 1 where an error is above its limit or ranks disagree.
@@ -47,9 +50,12 @@ def validate(
             run_here(study_tasks(record, run), tell)
     arms = [arm for arm in find_recorded_arms(run) if manifest_of(arm).get("plant") == "live"]
     roles = {arm: manifest_of(arm).get("role") for arm in arms}
-    recordings = [arm for arm in arms if roles[arm] == "record"]
-    seen = [arm for arm in arms if roles[arm] == "calibrate"]
-    judged = [arm for arm in arms if not roles[arm]]
+    recordings = [arm for arm in arms if roles[arm] == "record"]  # the model's entropies, whichever engine ran it
+    mine = [arm for arm in arms if (manifest_of(arm).get("notes") or {}).get("engine", "workbench") == engine]
+    if not mine:
+        raise InputError(f"{run} holds no live arm of engine {engine!r}; workbench deploy --run records one")
+    seen = [arm for arm in mine if roles[arm] == "calibrate"]
+    judged = [arm for arm in mine if not roles[arm]]
     if calibration is not None:
         fitted = read_calibration(calibration)
     else:

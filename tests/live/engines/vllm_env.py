@@ -63,7 +63,7 @@ def serve(folder: Path, scenario: dict[str, Any] | None, requests: list[dict[str
     (folder / "task.json").write_text(json.dumps(body), encoding="utf-8")
     done = subprocess.run(
         [str(vllm_python()), "-m", "workbench.live.engines.vllm_run", str(folder / "task.json")],
-        env=environ, capture_output=True, text=True, check=False, timeout=1500,
+        env=environ, capture_output=True, text=True, check=False, timeout=3000,
     )  # fmt: skip
     log = done.stdout + done.stderr
     (folder / "log.txt").write_text(log, encoding="utf-8")

@@ -16,6 +16,7 @@ from workbench.scenario import Scenario, load_scenario, parse_scenario
 
 SCENARIO_VARIABLE = "ENTROPIC_SCENARIO"  # the scenario file of a server
 FOLDER_VARIABLE = "ENTROPIC_SCENARIOS"  # folder of the files that a request may name
+SEED_VARIABLE = "ENTROPIC_SEED"  # seed of the draws, instead of the scenario's first
 RECORD_VARIABLE = "ENTROPIC_RECORD"  # folder to record into; unset: nothing is recorded
 
 # Decision points an engine carries out, and why it refuses the others.
@@ -45,7 +46,9 @@ class Deployment:
 
     @property
     def seed(self) -> int:
-        return self.scenario.seeds[0]
+        """Of the draws: the environment's, else the scenario's first."""
+        given = os.environ.get(SEED_VARIABLE, "")
+        return int(given) if given.isdigit() else self.scenario.seeds[0]
 
     @property
     def delay_steps(self) -> int:

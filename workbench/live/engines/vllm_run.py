@@ -37,8 +37,9 @@ def main() -> None:
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
     os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
-    for name, value in (("ENTROPIC_SCENARIO", task.get("scenario")), ("ENTROPIC_RECORD", task.get("record"))):
-        if value:
+    for name, value in (("ENTROPIC_SCENARIO", task.get("scenario")), ("ENTROPIC_RECORD", task.get("record")),
+                        ("ENTROPIC_SEED", task.get("seed"))):  # fmt: skip
+        if value is not None:
             os.environ[name] = str(value)
     import vllm
 
@@ -70,7 +71,8 @@ def serve(llm: Any, params_type: Any, requests: list[dict[str, Any]]) -> dict[st
             extra = {**request.get("extra", {}), "entropic_kind": request.get("kind", "any"),
                      "entropic_arrival_s": arrival_s}  # fmt: skip
             params = params_type(
-                max_tokens=request["max_tokens"], extra_args=extra, **{"temperature": 1.0, **request.get("sampling", {})},
+                max_tokens=request["max_tokens"], extra_args=extra, stop_token_ids=request.get("stop_ids"),
+                **{"temperature": 1.0, **request.get("sampling", {})},
             )  # fmt: skip
             prompt = {"prompt_token_ids": request["token_ids"]}
             engine.add_request(str(number), prompt, params, priority=request.get("priority", 0))
