@@ -2,15 +2,20 @@
 
 A request of p prompt tokens and one output token is one engine step of p q seconds when a batch holds one row and the step
 cost is q a token. So arrivals, order, batching, clock and ledger are those of every other run, while the mean sojourn is
-known exactly: M/M/1, M/D/1, M/G/1 (Pollaczek-Khinchine), nonpreemptive priorities (Cobham), SRPT (Schrage and Miller).
+known exactly: M/M/1, M/D/1, M/G/1 (Pollaczek-Khinchine), nonpreemptive priorities (Cobham), SRPT (Schrage and Miller). Several
+replicas that hold one request each are M/M/k behind a central queue, k queues M/M/1 behind an even draw, and GI/M/1 behind a
+round robin. A queue limit makes M/M/1/K, a TTFT timeout M/M/1+D.
 Service times are rounded to multiples of q (1 / 2,000 of the mean): the closed forms use the mean and second moment
 of the rounded times, so there is no bias of discretisation.
-Source: Kleinrock, Queueing Systems (1975, 1976); Schrage and Miller, Operations Research 14 (1966).
+Source: Kleinrock, Queueing Systems (1975, 1976); Schrage and Miller, Operations Research 14 (1966); for M/M/1+D Barrer,
+Operations Research 5 (1957).
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from scipy.optimize import brentq
 from scipy.stats import t as student
 
 from kernels.philox import uniform_fine
@@ -19,11 +24,12 @@ from sims.arrivals import poisson_arrivals
 from sims.clock import SimClock
 from sims.entropy_process import EntropyProcess, KindLaw
 from sims.executor import SimExecutor
+from sims.fleet import Fleet
 from sims.leap import can_leap, leap_through
 from sims.step_cost import StepCost
 from workbench.engine.config import EngineConfig
 from workbench.engine.plant import EnginePlant
-from workbench.engine.requests import RequestSpec
+from workbench.engine.requests import RequestLedger, RequestSpec
 from workbench.errors import InputError
 from workbench.loop import close_loop
 from workbench.protocols import Controllers
@@ -52,21 +58,31 @@ def service_tokens(name: str, count: int, seed: int) -> IntArray:
 
 @dataclass(frozen=True)
 class QueueRun:
-    """Sojourn times [n] in units of the mean service, in order of arrival, and the moments that were really used."""
+    """Sojourn times [n] in units of the mean service, in order of arrival, and the moments that were really used.
+
+    Sojourns of requests that were not served are NaN.
+    """
 
     sojourn: FloatArray
     service: FloatArray
     priority: IntArray
     load: float
+    ledger: RequestLedger
+
+    @property
+    def wait(self) -> FloatArray:
+        """Time before service."""
+        return self.sojourn - self.service
 
 
 def run_queue(
     *, service: str, load: float, count: int, seed: int, controllers: Controllers | None = None,
-    num_classes: int = 1, pieces: int = 1,
+    num_classes: int = 1, pieces: int = 1, servers: int = 1, dispatcher: str = "central-queue", **engine: Any,
 ) -> QueueRun:  # fmt: skip
-    """One server at `load`. Unit of time: the mean service. `pieces` > 1: service in so many steps, so that a controller
-    can preempt between them (each request then has its service in whole steps of 1 / pieces)."""
-    if not 0.0 < load < 1.0:
+    """`servers` at `load` each. Unit of time: the mean service. `pieces` > 1: service in so many steps, so that a controller
+    can preempt between them (each request then has its service in whole steps of 1 / pieces). `engine`: further settings of
+    it; with one that turns requests away the load may be 1 and more."""
+    if not 0.0 < load < (np.inf if engine else 1.0):
         raise InputError(f"load must be in (0, 1), got {load}")
     tokens = service_tokens(service, count, seed)
     if pieces > 1:
@@ -76,7 +92,7 @@ def run_queue(
     else:
         output, prompt = np.ones(count, np.int64), tokens
         unit, dense = tokens / TOKENS_PER_MEAN, np.array([0.0, 1.0 / TOKENS_PER_MEAN])
-    arrival = poisson_arrivals(count, load / float(unit.mean()), seed)
+    arrival = poisson_arrivals(count, servers * load / float(unit.mean()), seed)
     share = np.linspace(0.0, 1.0, num_classes + 1)[1:-1]
     priority = np.searchsorted(share, uniform_fine(seed, streams.KIND, np.arange(count), 0)).astype(np.int64)
     requests = RequestSpec(
@@ -92,14 +108,19 @@ def run_queue(
     longest = int((prompt + output).max())
     config = EngineConfig(
         num_blocks=4096, block_size=longest, max_context_tokens=longest, max_running=1, token_budget=longest,
-        max_chunk_tokens=longest, num_slots=256, watermark_frac=0.0, preemption_quantum_tokens=0,
+        max_chunk_tokens=longest, num_slots=256 if servers == 1 else 4, watermark_frac=0.0, preemption_quantum_tokens=0,
+        **engine,
     )  # fmt: skip
     points = controllers or {}
-    plant = EnginePlant(requests, SimExecutor(cost, process, ("any",)), SimClock(), config, frozenset(points), 0)
-    if can_leap(plant):
-        plant.leap = leap_through
+    if servers > 1:
+        executors = [SimExecutor(cost, process, ("any",)) for _ in range(servers)]
+        plant = Fleet(requests, executors, config, dispatcher, controlled=frozenset(points), window_steps=0, seed=seed)
+    else:
+        plant = EnginePlant(requests, SimExecutor(cost, process, ("any",)), SimClock(), config, frozenset(points), 0)
+        if can_leap(plant):
+            plant.leap = leap_through
     close_loop(plant, points, _NoRecord())
-    return QueueRun(plant.ledger.finished_s - arrival, unit, priority, load)
+    return QueueRun(plant.ledger.finished_s - arrival, unit, priority, load, plant.ledger)
 
 
 class _NoRecord:
@@ -159,6 +180,27 @@ def erlang_sojourn(load: float, servers: int) -> float:
         total += term
     last = term * offered / servers / (1.0 - load)
     return 1.0 + last / (total + last) / (servers * (1.0 - load))
+
+
+def round_robin_sojourn(load: float, servers: int) -> float:
+    """Poisson arrivals dealt in turn to k servers: each is E_k/M/1, unit mean service. E[T] = 1 / (1 - s), with s in (0, 1)
+    the root of s = (k load / (k load + 1 - s))^k, the transform of k exponential gaps."""
+    rate = servers * load
+    root = brentq(lambda s: s - (rate / (rate + 1.0 - s)) ** servers, 0.0, 1.0 - 1e-9)
+    return 1.0 / (1.0 - float(root))
+
+
+def finite_queue_loss(load: float, places: int) -> float:
+    """M/M/1/K: share of arrivals that find all K places (the server's included) taken."""
+    return 1.0 / (places + 1) if load == 1.0 else (1.0 - load) * load**places / (1.0 - load ** (places + 1))
+
+
+def impatient_loss(load: float, patience: float) -> float:
+    """M/M/1 whose customers leave unserved after waiting `patience` mean services: share that does (Barrer)."""
+    if load == 1.0:
+        return 1.0 / (2.0 + patience)
+    decay = np.exp(-(1.0 - load) * patience)
+    return float((1.0 - load) * load * decay / (1.0 - load**2 * decay))
 
 
 @dataclass(frozen=True)
