@@ -67,7 +67,7 @@ def build_requests(
     if workload.max_tokens is not None:
         spec = replace(spec, output_tokens=np.minimum(spec.output_tokens, workload.max_tokens))
     if workload.cancel_frac > 0.0:
-        spec = replace(spec, cancel_s=_cancellations(spec.arrival_s, workload, seed))
+        spec = replace(spec, cancel_s=cancellations(spec.arrival_s, workload, seed))
         notes["cancellations"] = (
             f"{workload.cancel_frac:.0%} of clients go away, {workload.cancel_mean_s:g} s after their request on average"
         )
@@ -93,7 +93,8 @@ def _made_arrivals(spec: RequestSpec, workload: Workload, kinds: KindMix, seed: 
     return made, f"{how} at {rate:.4g} requests/s instead of the recorded times"
 
 
-def _cancellations(arrival_s: FloatArray, workload: Workload, seed: int) -> FloatArray:
+def cancellations(arrival_s: FloatArray, workload: Workload, seed: int) -> FloatArray:
+    """[num_requests] when each client goes away, inf for never."""
     index = np.arange(arrival_s.size)
     goes = uniform(seed, streams.CANCEL, index, 0) < workload.cancel_frac
     after_s = -workload.cancel_mean_s * np.log1p(-uniform_fine(seed, streams.CANCEL, index, 1))

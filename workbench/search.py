@@ -102,6 +102,9 @@ def add_seeds(
         tasks = tasks + new
 
 
+LOWEST_RATE_PER_S = 0.01  # where a capacity search begins
+
+
 @dataclass(frozen=True)
 class Capacity:
     rate_per_s: float
@@ -126,7 +129,7 @@ def capacity_search(
         say(f"{rate:.4g} requests/s: {np.mean(found):.4f} inside the SLO")
         return float(np.mean(found))
 
-    low, high = 0.01, 1.0
+    low, high = LOWEST_RATE_PER_S, 1.0
     at_low = inside(low)
     if at_low < share:
         return Capacity(0.0, at_low, False)

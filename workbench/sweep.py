@@ -140,7 +140,13 @@ def simulate_task(scenario: Mapping[str, Any], seed: int) -> dict[str, float | i
     close_loop(plant, build_controllers(plan.controllers, context), _NoRecord())
     requests = pl.from_arrow(request_table(plant, {}))
     assert isinstance(requests, pl.DataFrame)
-    records = records_of(requests, pl.DataFrame(plant.telemetry.step_table()))
+    steps = pl.DataFrame(plant.telemetry.step_table())
+    records = records_of(
+        requests,
+        steps,
+        num_replicas=plan.hardware.num_replicas,
+        step_cost_max_tokens=plant.notes["step_cost_max_tokens"],
+    )
     values = {metric.name: metric.compute(records) for metric in METRICS}
     return {
         "requests": len(plant.requests),

@@ -28,8 +28,10 @@ def sweep(
 ) -> None:
     """Simulate a scenario at every setting of the axes; what is there already is not computed again."""
     from workbench.errors import InputError
+    from workbench.metrics import Slo
     from workbench.scenario import load_scenario
     from workbench.search import (
+        LOWEST_RATE_PER_S,
         add_seeds,
         best_rows,
         capacity_search,
@@ -60,6 +62,13 @@ def sweep(
     workers = DaskWorkers(cluster) if cluster else LocalWorkers(jobs)
     if capacity is not None:
         found = capacity_search(plan, store, workers, capacity, out.say)
+        if not found.met:
+            slo = Slo()
+            out.say(
+                f"no rate meets it: at {LOWEST_RATE_PER_S:g} requests/s, hardly ever two at once, only "
+                f"{found.goodput_frac:.3f} of requests are inside the SLO (TTFT {slo.ttft_s:g} s, TPOT {slo.tpot_s:g} s); "
+                "take faster hardware, a smaller model or shorter requests"
+            )
         out.say(f"capacity: {found.rate_per_s:.4g} requests/s with {found.goodput_frac:.3f} of requests inside the SLO")
         out.done(found.met, {"capacity_per_s": found.rate_per_s, "goodput_frac": found.goodput_frac}, {"run": folder})
     if not axes:

@@ -44,14 +44,14 @@ def form_batch(
     index: PrefixIndex | None = None,
 ) -> tuple[int, int]:
     """Fill the batch; returns (rows in the batch, rows preempted). Changes pool, computed and since_admission."""
-    num_rows, num_preempted = _walk(
+    num_rows, num_preempted, swap_room = _walk(
         order, pool, known, computed, since_admission, block_size, max_running, token_budget, max_chunk_tokens,
         watermark_blocks, quantum, batch_slot, batch_tokens, preempted, 0, swap_room, request_id, index,
     )  # fmt: skip
     if num_rows == 0 and order.shape[0] > 0:
-        num_rows, num_preempted = _walk(
+        num_rows, num_preempted, swap_room = _walk(
             order, pool, known, computed, since_admission, block_size, max_running, token_budget, max_chunk_tokens,
-            0, 0, batch_slot, batch_tokens, preempted, num_preempted, 0, request_id, index,
+            0, 0, batch_slot, batch_tokens, preempted, num_preempted, swap_room, request_id, index,
         )  # fmt: skip
     return num_rows, num_preempted
 
@@ -76,7 +76,7 @@ def _walk(
     swap_room: int,
     request_id: IntArray | None,
     index: PrefixIndex | None,
-) -> tuple[int, int]:
+) -> tuple[int, int, int]:
     num_ready = order.shape[0]
     lost = np.zeros(pool.num_held.shape[0], np.bool_)
     holders = 0
@@ -130,4 +130,4 @@ def _walk(
         batch_tokens[num_rows] = want
         num_rows += 1
         budget -= want
-    return num_rows, num_preempted
+    return num_rows, num_preempted, swap_room

@@ -15,6 +15,7 @@ import numpy as np
 from sims.arrivals import KindMix, gamma_arrivals, poisson_arrivals, requests_from_trace
 from sims.models import ModelShape
 from sims.traces import read_trace
+from sims.workload import cancellations
 from workbench.engine.plant import EnginePlant
 from workbench.errors import InputError
 from workbench.live.executor import CALIBRATION_TEMPERATURES
@@ -37,6 +38,7 @@ def build_plant(
     scenario: Scenario, seed: int, controlled: frozenset[DecisionPoint], window_steps: int | None
 ) -> EnginePlant:
     """Raises `InputError`."""
+    refuse_simulated_only(scenario)
     live = scenario.live
     model = loaded_model(live.model, live.dtype, live.backend)
     settings = scenario.engine_config(1)
@@ -57,6 +59,9 @@ def build_plant(
             queue = LiveQueue(scenario, seed)
             requests, make_plant = queue.requests(requests), queue.make_plant
         requests = [replace(r, max_tokens=max(1, min(r.max_tokens, limit - len(r.prompt.token_ids)))) for r in requests]
+        if scenario.workload.cancel_frac > 0.0:
+            goes_s = cancellations(np.array([r.arrival_s for r in requests]), scenario.workload, seed)
+            requests = [replace(r, cancel_s=float(t)) for r, t in zip(requests, goes_s, strict=True)]
         largest = requests
     blocks = ample_blocks(largest, settings.block_size, settings.max_running, settings.watermark_frac)
     made = model.plant(
@@ -83,6 +88,17 @@ def build_plant(
         **({"diffusion": f"masked requests decoded by {scenario.diffusion.model}"} if queue else {}),
     }
     return made.plant
+
+
+def refuse_simulated_only(scenario: Scenario) -> None:
+    """One line for what this machine cannot do. Raises `InputError`."""
+    for given, what in (
+        (scenario.hardware.num_replicas > 1, "hardware.num_replicas"),
+        (scenario.faults.slow is not None or scenario.faults.failure is not None, "faults"),
+        (scenario.workload.prefix_tokens > 0, "workload.prefix_tokens"),
+    ):
+        if given:
+            raise InputError(f'{what} is simulated only; leave it out or set plant = "sim"')
 
 
 def prompt_specs(workload: Workload, seed: int) -> tuple[list[PromptSpec], str]:

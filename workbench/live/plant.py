@@ -15,6 +15,7 @@ from workbench.engine.clock import CountedClock
 from workbench.engine.config import EngineConfig
 from workbench.engine.executor import RequestSpec
 from workbench.engine.plant import EnginePlant
+from workbench.engine.prompt_blocks import blocks_of_tokens
 from workbench.errors import InputError
 from workbench.live.decoder import Decoder
 from workbench.live.executor import LiveExecutor
@@ -33,6 +34,7 @@ class LiveRequest:
     arrival_s: float = 0.0
     priority: int = 0
     seed: int | None = None
+    cancel_s: float = float("inf")  # when the client goes away
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,7 @@ def request_spec(requests: Sequence[LiveRequest]) -> tuple[RequestSpec, tuple[Li
         priority=np.array([r.priority for r in ordered], np.int64),
         kind_names=kinds,
         length_known=False,
+        cancel_s=np.array([r.cancel_s for r in ordered]) if any(r.cancel_s < np.inf for r in ordered) else None,
     )
     return spec, ordered
 
@@ -99,6 +102,14 @@ def live_plant(
         fitted.append(replace(request, max_tokens=min(request.max_tokens, limit - length)))
     spec, ordered = request_spec(fitted)
     config = replace(config, max_context_tokens=limit)
+    if config.preemption == "swap":
+        raise InputError("engine.preemption = swap is simulated only; the live plant preempts by recompute")
+    if config.prefix_caching:
+        # What a masked or evicted cache has computed is of no use elsewhere: the policy is part of the content.
+        policy = "keep rule" if DecisionPoint.KEEP in controlled else "every block"
+        model = f"{decoder.config!r} {decoder.dtype}"
+        tokens = [request.prompt.token_ids for request in ordered]
+        spec = replace(spec, prompt_blocks=blocks_of_tokens(tokens, config.block_size, model=model, policy=policy))
     if cache is None or cache.num_blocks < config.num_blocks or cache.block_size != config.block_size:
         cache = allocate_kv_cache(
             decoder.config, config.num_blocks, config.block_size, decoder.dtype, torch.device(decoder.device)

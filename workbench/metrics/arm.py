@@ -99,6 +99,8 @@ def _counts(runs: Sequence[Records]) -> dict[str, int]:
         "arrived": count(lambda run: run.num_requests),
         "completed": count(lambda run: run.completed.sum()),
         "refused": count(lambda run: run.refused.sum()),
+        "timed_out": count(lambda run: run.request("timed_out").sum()),
+        "cancelled": count(lambda run: run.request("cancelled").sum()),
         # Left out of TPOT percentiles because one token has no gap.
         "one_token": count(lambda run: (run.completed & (run.request("output_tokens") == 1)).sum()),
         "no_first_token": count(lambda run: (np.isnan(run.request("first_token_s")) & ~run.refused).sum()),

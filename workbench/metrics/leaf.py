@@ -65,6 +65,18 @@ class Leaf:
         target = engine.get("entropy_target_nats") if isinstance(engine, dict) else None
         return _number(self.manifest.get("entropy_target_nats", target))
 
+    @property
+    def step_cost_max_tokens(self) -> float:
+        notes = self.manifest.get("notes")
+        found = _number(notes.get("step_cost_max_tokens")) if isinstance(notes, dict) else None
+        return float("nan") if found is None else found
+
+    @property
+    def num_replicas(self) -> int:
+        scenario = self.manifest.get("scenario")
+        hardware = scenario.get("hardware") if isinstance(scenario, dict) else None
+        return int(_number(hardware.get("num_replicas", 1)) or 1) if isinstance(hardware, dict) else 1
+
     def frame(self, table: str) -> pl.DataFrame:
         try:
             return pl.read_parquet((self.path / table).read_bytes())
@@ -77,7 +89,14 @@ class Leaf:
         sequences = None
         if with_token_times and (self.path / TABLES[2]).exists():
             sequences = self.frame(TABLES[2])
-        return records_of(self.frame(TABLES[0]), self.frame(TABLES[1]), sequences, self.slo)
+        return records_of(
+            self.frame(TABLES[0]),
+            self.frame(TABLES[1]),
+            sequences,
+            self.slo,
+            self.num_replicas,
+            self.step_cost_max_tokens,
+        )
 
 
 def find_leaves(run: Path) -> tuple[list[Leaf], list[str]]:

@@ -26,6 +26,7 @@ Columns = Mapping[str, FloatArray]
 
 REQUEST_TIMES = ("arrival_s", "first_scheduled_s", "first_token_s", "finished_s")
 CLOCK_SLACK_S = 1e-9
+GIVEN_UP = ("timed_out", "cancelled")  # request columns, 1 where the request ended so
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,8 @@ class Records:
     start_s: float
     end_s: float
     slo: Slo = field(default_factory=Slo)
+    num_replicas: int = 1
+    step_cost_max_tokens: float = np.nan  # largest batch that the step cost was made for; NaN where time is measured
     itl_request_id: FloatArray | None = None  # inter-token gaps: whose, and how long
     itl_s: FloatArray | None = None
 
@@ -124,7 +127,12 @@ def numeric_columns(frame: pl.DataFrame) -> dict[str, NDArray[np.float64]]:
 
 
 def records_of(
-    requests: pl.DataFrame, steps: pl.DataFrame, sequences: pl.DataFrame | None = None, slo: Slo | None = None
+    requests: pl.DataFrame,
+    steps: pl.DataFrame,
+    sequences: pl.DataFrame | None = None,
+    slo: Slo | None = None,
+    num_replicas: int = 1,
+    step_cost_max_tokens: float = np.nan,
 ) -> Records:
     """`Records` of one arm from its frames.
 
@@ -137,6 +145,8 @@ def records_of(
     columns = numeric_columns(requests)
     _check_times(columns)
     refused = _refused(requests)
+    for name in GIVEN_UP:
+        columns[name] = _in_status(requests, name).astype(float)
     if "finished_s" in columns:
         columns["finished_s"] = np.where(refused, np.nan, columns["finished_s"])
     if "start_s" in steps.columns:
@@ -157,19 +167,25 @@ def records_of(
         start_s=float(np.nanmin(columns["arrival_s"])) if requests.height else 0.0,
         end_s=float(last.max()) if last.size else 0.0,
         slo=slo or Slo(),
+        num_replicas=num_replicas,
+        step_cost_max_tokens=step_cost_max_tokens,
         itl_request_id=None if itl is None else itl[0],
         itl_s=None if itl is None else itl[1],
     )
 
 
 def _refused(requests: pl.DataFrame) -> BoolArray:
+    return _in_status(requests, "refused")
+
+
+def _in_status(requests: pl.DataFrame, name: str) -> BoolArray:
     """Status by name in any case, or as the engine's number."""
     if "status" not in requests.columns:
         return np.zeros(requests.height, dtype=np.bool_)
     status = requests["status"]
     if status.dtype.is_numeric():
-        return (status == int(RequestStatus.REFUSED)).fill_null(False).to_numpy()
-    return (status.cast(pl.String).str.to_lowercase() == "refused").fill_null(False).to_numpy()
+        return (status == int(RequestStatus[name.upper()])).fill_null(False).to_numpy()
+    return (status.cast(pl.String).str.to_lowercase() == name).fill_null(False).to_numpy()
 
 
 def _check_times(columns: Columns) -> None:

@@ -16,6 +16,7 @@ from workbench.metrics.factorial import Change, changes, effects
 from workbench.metrics.figure import Figure
 from workbench.metrics.leaf import Cell, Leaf, find_leaves
 from workbench.metrics.records import Records, Slo
+from workbench.metrics.replicas import ReplicaShare, replica_shares
 from workbench.metrics.table import METRICS, NAMES
 from workbench.metrics.timeline import Series, timeline
 
@@ -27,6 +28,7 @@ class ArmFigures:
     seeds: tuple[int, ...]
     timeline: Mapping[str, Series]  # of the first seed
     paths: tuple[Path, ...]  # a directory a seed
+    replicas: tuple[ReplicaShare, ...] = ()  # of the first seed; empty where there is one
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,7 @@ def _cell_figures(cell: Cell, arms: Mapping[str, Mapping[int, tuple[Leaf, Record
             samples[code].seeds,
             timeline(runs[first]),
             tuple(arms[code][seed][0].path for seed in sorted(runs)),
+            replica_shares(runs[first]),
         )
     against = {
         code: dict(zip(NAMES, changes(samples, code), strict=True))
@@ -114,7 +117,15 @@ def summarise(manifests: Sequence[Mapping[str, Any]], arms: Sequence[Path]) -> d
         for k, (manifest, path) in enumerate(zip(manifests, arms, strict=True))
     }
     sample = sample_arm(runs)
-    return {**sample.counts, **{name: sample.figure(k).value for k, name in enumerate(NAMES)}}
+    busy: dict[str, list[float]] = {}
+    for records in runs.values():
+        for share in replica_shares(records):
+            busy.setdefault(f"busy_frac_replica{share.replica}", []).append(share.busy_frac or 0.0)
+    return {
+        **sample.counts,
+        **{name: sample.figure(k).value for k, name in enumerate(NAMES)},
+        **{name: sum(values) / len(values) for name, values in busy.items()},
+    }
 
 
 def figures_object(found: RunFigures) -> dict[str, Any]:

@@ -2,8 +2,13 @@
 
 throughput = output tokens of completed requests / (end - first arrival)
 goodput    = completed requests inside the SLO / (end - first arrival)
-goodput share = completed requests inside the SLO / all that arrived; a refusal is a miss
+goodput share = completed requests inside the SLO / all that arrived; a refusal, a timeout, a cancellation is a miss
+prefix hit share = prompt tokens found in the KV memory at first admission / all prompt tokens
+recomputed share = KV tokens lost to preemption or failure and computed again / tokens computed
+busy share = time in steps / (end - first arrival), by replica
 """
+
+from collections.abc import Callable
 
 import numpy as np
 
@@ -14,6 +19,7 @@ from workbench.signals import BoolArray, FloatArray
 
 NO_TIME = "no time passed in the record"
 NO_REQUESTS = "no request arrived"
+ONE_REPLICA = "there is one replica"
 NO_STEPS = "no engine step in the record"
 
 
@@ -63,6 +69,73 @@ def accuracy_frac(records: Records) -> Value:
 
 def refused_frac(records: Records) -> Value:
     return ratio(float(records.refused.sum()), records.num_requests, NO_REQUESTS)
+
+
+def timed_out_frac(records: Records) -> Value:
+    return ratio(float(records.request("timed_out").sum()), records.num_requests, NO_REQUESTS)
+
+
+def cancelled_frac(records: Records) -> Value:
+    return ratio(float(records.request("cancelled").sum()), records.num_requests, NO_REQUESTS)
+
+
+def wasted_tokens_frac(records: Records) -> Value:
+    """Share of generated tokens that went to requests which were given up."""
+    tokens = np.nan_to_num(records.request("output_tokens"))
+    given_up = (records.request("timed_out") + records.request("cancelled")) > 0.0
+    return ratio(float(tokens[given_up].sum()), float(tokens.sum()), "no token was generated")
+
+
+def prefix_hit_frac(records: Records) -> Value:
+    hit, prompt = records.request("prefix_hit_tokens"), records.request("prompt_tokens")
+    seen = ~np.isnan(records.request("first_scheduled_s"))
+    return ratio(float(hit[seen].sum()), float(prompt[seen].sum()), "prefix hits are not in the record")
+
+
+def recomputed_frac(records: Records) -> Value:
+    return ratio(
+        float(records.request("recomputed_tokens").sum()), float(np.nansum(records.step("num_tokens"))),
+        "recomputed tokens are not in the record",
+    )  # fmt: skip
+
+
+def swaps_per_request(records: Records) -> Value:
+    return mean(records.request("num_swapped"), "swaps are not in the record")
+
+
+def retries_per_request(records: Records) -> Value:
+    return mean(records.request("num_retried"), "retries are not in the record")
+
+
+def outside_table_frac(records: Records) -> Value:
+    """Share of steps with more tokens than the step cost was made for: their times are extrapolated."""
+    tokens, limit = records.step("num_tokens"), records.step_cost_max_tokens
+    if np.isnan(limit):
+        return Undefined("step times are measured, or their cost has no table")
+    return ratio(float(np.count_nonzero(tokens > limit)), tokens.size, NO_STEPS)
+
+
+def busy_frac(records: Records) -> Value:
+    """Mean over replicas."""
+    return _busy(records, np.mean)
+
+
+def busy_least_frac(records: Records) -> Value:
+    return _busy(records, np.min) if records.num_replicas > 1 else Undefined(ONE_REPLICA)
+
+
+def busy_most_frac(records: Records) -> Value:
+    return _busy(records, np.max) if records.num_replicas > 1 else Undefined(ONE_REPLICA)
+
+
+def busy_s(records: Records) -> FloatArray:
+    """[num_replicas] seconds in steps."""
+    replica = np.nan_to_num(records.step("replica")).astype(np.int64)
+    return np.bincount(replica, weights=np.nan_to_num(records.step("elapsed_s")), minlength=records.num_replicas)
+
+
+def _busy(records: Records, over: Callable[[FloatArray], float]) -> Value:
+    return ratio(float(over(busy_s(records))), records.end_s - records.start_s, NO_TIME)
 
 
 def preemptions_per_request(records: Records) -> Value:

@@ -15,7 +15,7 @@ from workbench.metrics import BASELINE, RunFigures, arm_label
 from workbench.report.charts import SERIES, effect_charts, load_charts, shown_arms, time_charts
 from workbench.report.heat_map import heat_maps
 from workbench.report.numbers import THIN
-from workbench.report.tables import cell_title, counts_text, full_table, headline_cell, side_by_side
+from workbench.report.tables import cell_title, counts_text, full_table, headline_cell, replica_tables, side_by_side
 from workbench.report.verdict import verdict_of
 
 WORDS = {"helps": "helps", "trade": "a trade", "hurts": "hurts", "nothing": "no change", "unknown": "unknown"}
@@ -51,6 +51,7 @@ def render(found: RunFigures, manifest: Mapping[str, Any], links: Mapping[str, s
         ],
         load_rows=load_charts(found),
         tables=side_by_side(shown),
+        replicas=[table for cell in shown for table in replica_tables(cell)],
         shown=[(cell_title(cell), counts_text(cell)) for cell in shown],
         time_rows=time_charts(shown, titles),
         effect_rows=effect_charts(shown, titles),

@@ -35,6 +35,25 @@ THEMES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         ("waiting_share", "waiting_mean", "preemptions_per_request", "kv_used_peak_frac"),
     ),
     (
+        "Shared, swapped and lost memory",
+        "Hits: prompt tokens found in memory at first admission. Recomputed: KV lost to preemption or failure, computed again.",
+        ("prefix_hit_frac", "recomputed_frac", "swaps_per_request"),
+    ),
+    (
+        "Replicas and deadlines",
+        "Busy: time in steps over the run. Timeouts, cancellations and refusals miss the SLO.",
+        (
+            "busy_frac",
+            "busy_least_frac",
+            "busy_most_frac",
+            "retries_per_request",
+            "timed_out_frac",
+            "cancelled_frac",
+            "refused_frac",
+            "wasted_tokens_frac",
+        ),
+    ),
+    (
         "Entropic time",
         "tau = (net drop + TV) / 2, so tau rewards oscillation: read it beside the other two.",
         ("tau_nats", "net_drop_nats", "total_variation_nats"),
@@ -47,7 +66,7 @@ THEMES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     (
         "KV bytes and energy",
         "Bytes read over the bytes of reading every block.",
-        ("kv_read_frac", "kv_gb_per_request", "energy_per_token_j", "dropped_mass"),
+        ("kv_read_frac", "kv_gb_per_request", "energy_per_token_j", "dropped_mass", "outside_table_frac"),
     ),
     (
         "Entropy and quality",
@@ -136,10 +155,35 @@ def counts_text(cell: CellFigures) -> str:
         return str(low) if low == high else f"{low} to {high}"
 
     seeds = len(arms[0].seeds)
+    given_up = "".join(
+        f", {name.replace('_', ' ')} {spread(name)}"
+        for name in ("timed_out", "cancelled")
+        if any(arm.counts[name] for arm in arms)
+    )
     return (
         f"{spread('arrived')} requests an arm over {seeds} seed{'s' if seeds != 1 else ''}: completed "
-        f"{spread('completed')}, refused {spread('refused')}, one-token answers (no TPOT) {spread('one_token')}."
+        f"{spread('completed')}, refused {spread('refused')}{given_up}, one-token answers (no TPOT) {spread('one_token')}."
     )
+
+
+def replica_tables(cell: CellFigures) -> list[tuple[str, list[tuple[str, tuple[str, ...]]]]]:
+    """(title, rows of (replica, busy, requests, output tokens, prefix hits)) of each arm that ran on several replicas."""
+
+    def share(value: float | None) -> str:
+        return DASH if value is None else percent(value, signed=False)
+
+    tables = []
+    for code, arm in cell.arms.items():
+        rows = [
+            (
+                str(r.replica),
+                (share(r.busy_frac), str(r.num_requests), str(r.output_tokens), share(r.prefix_hit_frac)),
+            )
+            for r in arm.replicas
+        ]
+        if rows:
+            tables.append((f"Replicas, {cell_title(cell)}, controllers on: {arm_label(code)}", rows))
+    return tables
 
 
 def full_table(cell: CellFigures) -> Table:
