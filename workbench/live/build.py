@@ -17,6 +17,7 @@ from sims.models import ModelShape
 from sims.traces import read_trace
 from sims.workload import cancellations
 from workbench.engine.plant import EnginePlant
+from workbench.engine.requests import RequestStatus
 from workbench.errors import InputError
 from workbench.live.executor import CALIBRATION_TEMPERATURES
 from workbench.live.plant import LivePlant, LiveRequest, ample_blocks
@@ -26,6 +27,7 @@ from workbench.protocols import DecisionPoint
 from workbench.scenario import Scenario, Workload
 
 DEFAULT_MAX_TOKENS = 128
+GIVEN_UP = (RequestStatus.TIMED_OUT, RequestStatus.CANCELLED)
 
 
 @lru_cache(maxsize=1)
@@ -165,7 +167,10 @@ def request_columns(
             if own[i] and min(own[i]) >= 0:
                 nll[i] = model.score(executor.prompts[i], own[i]).surprisal_raw_nats.sum()
         found = {
-            "finish_reason": [reason or "unfinished" for reason in executor.finish_reasons],
+            "finish_reason": [
+                RequestStatus(s).name.lower() if s in GIVEN_UP else reason or "unfinished"
+                for s, reason in zip(plant.ledger.status, executor.finish_reasons, strict=True)
+            ],
             "prompt_text": [request.prompt.text for request in made.requests],
             "output_text": [decode(answer) for answer in own],
             "nll_raw_nats": nll,
