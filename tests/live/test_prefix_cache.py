@@ -32,7 +32,7 @@ def served(model: LiveModel, prompts, config=CONFIG, max_tokens=8):
 
 @pytest.mark.parametrize("others", [[], [[9] * 40]])
 def test_the_same_prompt_twice_gives_the_same_logits_from_memory(tiny_llama, others):
-    prompts = [PROMPT, *others, PROMPT, PROMPT[:40] + [5, 6, 7]]
+    prompts = [PROMPT, *others, PROMPT, [*PROMPT[:40], 5, 6, 7]]
     warm, from_memory = served(tiny_llama, prompts)
     cold, computed = served(tiny_llama, prompts, replace(CONFIG, prefix_caching=False))
     hits = warm.plant.ledger.prefix_hit_tokens
