@@ -113,7 +113,7 @@ def certificate_curves(curve: pl.DataFrame) -> Figure:
         title=f"context {longest:,}",
         ylim=(0, 1.05),
     )
-    left.legend(frameon=False)
+    left.legend(frameon=False, loc="upper right", bbox_to_anchor=(1.0, 0.94))
     right.set_xscale("log", base=2)
     right.set(xlabel="context, tokens", title="dropped mass at most 0.01")
     for axes in (left, right):
@@ -176,7 +176,7 @@ def regime_map(found: Regime) -> Figure:
     right.set_xticks(range(len(CONTEXTS)), [f"{c:,}" for c in CONTEXTS])
     right.set(
         xlabel="context, tokens",
-        ylabel="tokens/s, largest batch against largest",
+        ylabel="ratio of tokens/s, largest batch each",
         title=f"Evicting to {found.blocks_frac:.0%}",
     )
     return figure
