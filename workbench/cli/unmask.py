@@ -135,7 +135,7 @@ def unmask(
     paths = write_study(found, directory, extra)
     _show(out, found)
     out.say(f"report: {paths['report']}")
-    out.done(found.ok, found.figures, {"run": directory, **paths})
+    out.done(found.ok, found.figures, {**paths, "run": directory})
 
 
 def _folder(name: str) -> str:

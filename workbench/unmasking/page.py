@@ -61,7 +61,7 @@ def write_study(study: Study, directory: Path, extra: Mapping[str, tuple[str, by
     except OSError as error:
         raise InputError(f"cannot write {directory}: {error.strerror or error}; choose another --out") from None
     return {"report": directory / "report.html", "table": directory / "table.csv"} | {
-        Path(name).stem: directory / name for name in pictures
+        Path(name).stem: directory / name for name in pictures if name != "run.gif"
     }
 
 
