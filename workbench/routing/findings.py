@@ -10,6 +10,7 @@ from workbench.routing.bootstrap import Interval
 from workbench.routing.comparison import DescriptorRow, RouterRow
 from workbench.routing.precision import FlipRow
 
+LEAST_HELPED = 5  # an AUROC over fewer positives says nothing
 FIXED = ("always-standard", "always-direct", "always-cot")
 
 
@@ -46,12 +47,13 @@ def findings(
         f"Routing skill: {len(skilled)} of {len(looking)} rows beat a random mix of their own shares{_named(skilled)}; chance alone "
         f"gives about {0.025 * len(looking):.0f}."
     )
-    told = [d for d in descriptors if d.auroc.low is not None]
+    told = [d for d in descriptors if d.auroc.low is not None and d.num_helped >= LEAST_HELPED]
     sure = [d for d in told if d.auroc.low is not None and d.auroc.low > 0.5]
     if told:
         names = f" ({', '.join(f'{d.descriptor} on {d.task} by {d.scoring}' for d in sure)})" if sure else ""
         said.append(
-            f"Descriptors: {len(sure)} of {len(told)} tell where a chain of thought helps, AUROC above 0.5 beyond the interval{names}."
+            f"Descriptors: {len(sure)} of {len(told)} tell where a chain of thought helps, AUROC above 0.5 beyond the interval{names}; "
+            f"counted where it helps at least {LEAST_HELPED} questions."
         )
     if flips:
         worst = max(flips, key=lambda f: f.flip_share)
