@@ -17,7 +17,7 @@ Source: arXiv 2603.03310 names the quantity, not an estimator; the three are our
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numba import njit
@@ -51,7 +51,7 @@ class Ewma:
         from scipy.optimize import minimize_scalar
 
         flat, starts = _joined_traces("Ewma", traces_nats)
-        found = minimize_scalar(
+        found: Any = minimize_scalar(
             lambda log_weight: _squared_error(flat, starts, math.exp(log_weight)), bounds=(-7.0, 0.0), method="bounded"
         )
         return cls(weight=math.exp(found.x))
