@@ -3,7 +3,7 @@
     python -m workbench.live.engines.vllm_run TASK.json        writes its answer to the path the task names
 
 A task is JSON: model (a directory), scenario (a file; null: plain vLLM), record (a folder or null), engine (options of
-`vllm.LLM`), requests (token ids, max_tokens, arrival_s, kind, priority, extra), rounds, answer. Requests are added to the
+`vllm.LLM`), requests (token ids, max_tokens, arrival_s, kind, priority, extra), rounds, paced, answer. Requests are added to the
 engine at their arrival times, measured from the start of a round; a round ends when all have ended.
 """
 
@@ -46,6 +46,9 @@ def main() -> None:
     llm = vllm.LLM(**engine_options(task))
     answer: dict[str, Any] = {"vllm": vllm.__version__, "rounds": []}
     for _ in range(int(task.get("rounds", 1))):
+        if task.get("paced"):  # a line on standard input starts each round
+            print("ready", file=sys.stderr, flush=True)
+            sys.stdin.readline()
         answer["rounds"].append(serve(llm, vllm.SamplingParams, task["requests"]))
         Path(task["answer"]).write_text(json.dumps(answer), encoding="utf-8")
     board = board_path(f"{llm.llm_engine.vllm_config.instance_id}-0")
