@@ -41,6 +41,7 @@ def test_watching_reads_the_counters(tmp_path):
     path = board_path(f"test-{os.getpid()}")
     board = SignalBoard(path, 2, 4)
     try:
+        board.sign("scheduler")
         board.count("signal_losses", 1)
         code, body = workbench("--watch")
         assert code == 1

@@ -170,8 +170,15 @@ def board_path(instance: str) -> Path:
 
 
 def open_boards() -> list[Path]:
-    """Boards of this user's engines."""
-    return sorted(board_folder().glob(f"entropic-{os.getuid()}-*.board"))
+    """Boards of this user's running engines; what an engine that was killed has left is removed."""
+    running = []
+    for path in sorted(board_folder().glob(f"entropic-{os.getuid()}-*.board")):
+        pids = [pid for name, pid in read_board(path).state().items() if name.endswith("_pid") and pid]
+        if any(Path(f"/proc/{pid}").is_dir() for pid in pids) or not Path("/proc").is_dir():
+            running.append(path)
+        else:
+            path.unlink(missing_ok=True)
+    return running
 
 
 def read_board(path: Path) -> SignalBoard:
