@@ -47,10 +47,14 @@ class Calibration:
             "laws": [_law_to_json(law) for law in self.process.laws],
             "mass": vars(self.mass),
             "kinds": {"names": self.kinds.names, "weights": self.kinds.weights},
-            "step_cost": None if self.step_cost is None else _plain(vars(self.step_cost)),
+            "step_cost": None if self.step_cost is None else _plain(_fields_of(self.step_cost)),
             "max_context_tokens": self.max_context_tokens,
             "figures": _plain(self.figures),
         }
+
+
+def _fields_of(record: Any) -> dict[str, Any]:
+    return {f.name: getattr(record, f.name) for f in fields(record)}
 
 
 def _plain(values: dict[str, Any]) -> dict[str, Any]:
@@ -95,7 +99,7 @@ def _from_json(data: Any, where: str) -> Calibration:
     try:
         laws = tuple(_law_from_json(row) for row in data["laws"])
         cost = data["step_cost"]
-        tables = ("dense_s", "output_s")
+        tables = ("dense_s", "output_s", "noise")
         return Calibration(
             process=EntropyProcess(vocab=int(data["vocab"]), laws=laws, source=data["source"]),
             mass=MassProcess(**data["mass"]),
@@ -109,7 +113,7 @@ def _from_json(data: Any, where: str) -> Calibration:
 
 
 def _value(value: Any, is_table: bool) -> Any:
-    if is_table:
+    if is_table and value is not None:
         return np.array(value, dtype=float)
     return float(value) if isinstance(value, str) and value in ("nan", "inf", "-inf") else value
 

@@ -100,8 +100,7 @@ class KindLaw:
 class LawTable(NamedTuple):
     """`KindLaw`s as compiled code reads them; first axis the kind."""
 
-    shapes: FloatArray  # [kinds, CLOUD, 3], sorted by H_raw
-    raw: FloatArray  # [kinds, CLOUD, 3] ln Z, H, V at T = 1
+    cloud: FloatArray  # [kinds, CLOUD, 6] gap, slope, curvature; ln Z, H, V at T = 1; sorted by H
     numbers: FloatArray  # [kinds, NUMBERS]
     regimes: FloatArray  # [kinds, 4] cumulative weights
     counts: FloatArray  # [levels] outcomes on each level of a shape
@@ -109,20 +108,20 @@ class LawTable(NamedTuple):
     guide: IntArray  # where to begin among them, by `GUIDE_PER_UNIT` steps a unit from -GUIDE_REACH on
 
 
+GAP, SLOPE, CURVE, RAW_LOG_Z, RAW_H, RAW_V = range(6)
 (
-    PHI, KICK, OWN, SHARED, AMPLITUDE, SETTLE, SWITCH, PERIOD, FEEDBACK, PRUNING, END_INTERCEPT, END_SLOPE, CENTER, SCALE,
+    PHI, KICK, OWN_WEIGHT, SHARED, AMPLITUDE, SETTLE, SWITCH, PERIOD, FEEDBACK, PRUNING, END_INTERCEPT, END_SLOPE, CENTER, SCALE,
 ) = range(14)  # fmt: skip
 
 
 def law_table(laws: tuple[KindLaw, ...], num_outcomes: int) -> LawTable:
-    shapes, raw, numbers, regimes = [], [], [], []
+    clouds, numbers, regimes = [], [], []
     for law in laws:
         cloud = np.ascontiguousarray(law.shapes, dtype=float)
         cloud = cloud[np.argsort(raw_moments(cloud, num_outcomes)[:, 1], kind="stable")]
         # Resampled to one size by nearest quantile, so that clouds of any size share a table.
         cloud = cloud[((np.arange(CLOUD) + 0.5) / CLOUD * len(cloud)).astype(np.int64)]
-        shapes.append(cloud)
-        raw.append(raw_moments(cloud, num_outcomes))
+        clouds.append(np.column_stack([cloud, raw_moments(cloud, num_outcomes)]))
         phi, share = law.autocorrelation, law.request_share
         numbers.append([
             phi, math.sqrt(1.0 - phi * phi), math.sqrt(max(0.0, 1.0 - share)), math.sqrt(max(0.0, share)),
@@ -134,7 +133,7 @@ def law_table(laws: tuple[KindLaw, ...], num_outcomes: int) -> LawTable:
     edges = ndtri(np.arange(1, CLOUD) / CLOUD)
     steps = np.arange(int(2 * GUIDE_REACH * GUIDE_PER_UNIT) + 1) / GUIDE_PER_UNIT - GUIDE_REACH
     return LawTable(
-        np.array(shapes), np.array(raw), np.array(numbers), np.array(regimes), level_counts(num_outcomes), edges,
+        np.array(clouds), np.array(numbers), np.array(regimes), level_counts(num_outcomes), edges,
         np.searchsorted(edges, steps),
     )  # fmt: skip
 
@@ -142,104 +141,151 @@ def law_table(laws: tuple[KindLaw, ...], num_outcomes: int) -> LawTable:
 class ProcessState(NamedTuple):
     """Latent state per slot, changed in place by `draw_tokens`. A fresh slot starts anew at its first token."""
 
-    x: FloatArray
-    own: FloatArray  # a_r
-    trend: FloatArray  # m_k
-    regime: IntArray
-    since: IntArray  # tokens since the regime began
-    temperature: FloatArray  # T of the last token
-    fresh: BoolArray
+    values: FloatArray  # [slots, 4] X, OWN, TREND, LAST_T
+    counts: IntArray  # [slots, 3] REGIME, SINCE, FRESH
+
+    def begin(self, slot: int) -> None:
+        """A new request takes the slot."""
+        self.counts[slot, FRESH] = 1
+
+
+X, OWN, TREND, LAST_T = range(4)  # x_k, a_r, m_k, T of the last token
+REGIME, SINCE, FRESH = range(3)  # which, tokens since it began, nothing drawn yet
 
 
 def new_state(num_slots: int) -> ProcessState:
-    zeros = np.zeros(num_slots)
-    return ProcessState(
-        zeros.copy(), zeros.copy(), zeros.copy(), np.zeros(num_slots, np.int64), np.zeros(num_slots, np.int64),
-        np.ones(num_slots), np.ones(num_slots, np.bool_),
-    )  # fmt: skip
+    state = ProcessState(np.zeros((num_slots, 4)), np.zeros((num_slots, 3), np.int64))
+    state.values[:, LAST_T] = 1.0
+    state.counts[:, FRESH] = 1
+    return state
+
+
+(
+    ENTROPY_RAW, VARENTROPY_RAW, ENTROPY, VARENTROPY, SURPRISAL, SURPRISAL_RAW, TEMPERATURE,
+) = range(7)  # fmt: skip
+TOKEN_ID, SHAPE_INDEX = range(2)
 
 
 class TokenDraws(NamedTuple):
     """Results per row, NaN (-1, False) where the row draws no token. Names as in `StepResult`."""
 
-    token_id: IntArray
+    measured: FloatArray  # [7, rows]
+    chosen: IntArray  # [2, rows]
     ended: BoolArray
-    entropy_raw_nats: FloatArray
-    varentropy_raw_nats2: FloatArray
-    entropy_nats: FloatArray
-    varentropy_nats2: FloatArray
-    surprisal_nats: FloatArray
-    surprisal_raw_nats: FloatArray
-    temperature_applied: FloatArray
-    shape_index: IntArray
+
+    @property
+    def entropy_raw_nats(self) -> FloatArray:
+        return self.measured[ENTROPY_RAW]
+
+    @property
+    def varentropy_raw_nats2(self) -> FloatArray:
+        return self.measured[VARENTROPY_RAW]
+
+    @property
+    def entropy_nats(self) -> FloatArray:
+        return self.measured[ENTROPY]
+
+    @property
+    def varentropy_nats2(self) -> FloatArray:
+        return self.measured[VARENTROPY]
+
+    @property
+    def surprisal_nats(self) -> FloatArray:
+        return self.measured[SURPRISAL]
+
+    @property
+    def surprisal_raw_nats(self) -> FloatArray:
+        return self.measured[SURPRISAL_RAW]
+
+    @property
+    def temperature_applied(self) -> FloatArray:
+        return self.measured[TEMPERATURE]
+
+    @property
+    def token_id(self) -> IntArray:
+        return self.chosen[TOKEN_ID]
+
+    @property
+    def shape_index(self) -> IntArray:
+        return self.chosen[SHAPE_INDEX]
 
 
 def new_draws(rows: int) -> TokenDraws:
-    floats = np.full((7, rows), np.nan)
-    return TokenDraws(np.full(rows, -1), np.zeros(rows, np.bool_), *floats, np.full(rows, -1))
+    return TokenDraws(np.empty((7, rows)), np.empty((2, rows), np.int64), np.empty(rows, np.bool_))
+
+
+@njit(cache=True)
+def draw_uniforms(seed: int, request_id: IntArray, token_index: IntArray, out: FloatArray) -> None:
+    """Uniform draws of each row's token, out [3, rows]: its innovation, whether the regime ends, which token."""
+    for i in range(request_id.shape[0]):
+        w0, w1, _, w3 = philox_words(seed, streams.LATENT, request_id[i], token_index[i], 0)
+        out[0, i] = unit_fine(w0, w1)
+        out[1, i] = unit(w3)
+    for i in range(request_id.shape[0]):
+        w0, w1, _, _ = philox_words(seed, streams.TOKEN, request_id[i], token_index[i], 0)
+        out[2, i] = unit_fine(w0, w1)
+
+
+# Compiled loops take arrays one by one: reading them out of a tuple at every use would count references.
 
 
 @njit(cache=True)
 def next_level(
-    law: LawTable,
-    state: ProcessState,
-    seed: int,
-    slot: int,
-    request_id: int,
-    token: int,
-    kind: int,
-    dropped: float,
-) -> float:
-    """Advance a slot by one token and return its latent level y, not yet centred and scaled."""
-    n = law.numbers[kind]
-    w0, w1, _, w3 = philox_words(seed, streams.LATENT, request_id, token, 0)
-    noise = normal_quantile(unit_fine(w0, w1))
-    if state.fresh[slot]:
+    numbers: FloatArray, regimes: FloatArray, values: FloatArray, counts: IntArray, seed: int, slot: int,
+    request_id: int, token: int, kind: int, dropped: float, innovation: float, switch: float,
+) -> float:  # fmt: skip
+    """Advance a slot by one token and return its latent level y, not yet centred and scaled.
+
+    `innovation` and `switch` are the first two of `draw_uniforms`.
+    """
+    noise = normal_quantile(innovation)
+    if counts[slot, FRESH]:
         t0, t1, t2, t3 = philox_words(seed, streams.TRAIT, request_id, 0, 0)
-        state.own[slot] = normal_quantile(unit_fine(t0, t1))
-        state.x[slot] = noise
-        state.trend[slot] = 0.0
-        state.regime[slot] = _regime(law.regimes[kind], unit(t2))
+        values[slot, OWN] = normal_quantile(unit_fine(t0, t1))
+        values[slot, X] = noise
+        values[slot, TREND] = 0.0
+        counts[slot, REGIME] = _regime(regimes, kind, unit(t2))
         # An oscillation starts anywhere in its period.
-        state.since[slot] = int(unit(t3) * 2.0 * math.pi / n[PERIOD])
-        state.temperature[slot] = 1.0
-        state.fresh[slot] = False
+        counts[slot, SINCE] = int(unit(t3) * 2.0 * math.pi / numbers[kind, PERIOD])
+        values[slot, LAST_T] = 1.0
+        counts[slot, FRESH] = 0
     else:
-        state.x[slot] = n[PHI] * state.x[slot] + n[KICK] * noise
-        if unit(w3) < n[SWITCH]:
+        values[slot, X] = numbers[kind, PHI] * values[slot, X] + numbers[kind, KICK] * noise
+        if switch < numbers[kind, SWITCH]:
             r0, _, _, _ = philox_words(seed, streams.REGIME, request_id, token, 0)
-            state.regime[slot] = _regime(law.regimes[kind], unit(r0))
-            state.since[slot] = 0
-    regime = state.regime[slot]
-    aim = 0.0
-    if regime == CONVERGENT:
-        aim = -n[AMPLITUDE]
-    elif regime == DIVERGENT:
-        aim = n[AMPLITUDE]
-    elif regime == OSCILLATING:
-        aim = n[AMPLITUDE] * math.sin(n[PERIOD] * state.since[slot])
-    state.since[slot] += 1
-    # An oscillation is its own path; the others are approached.
-    state.trend[slot] = aim if regime == OSCILLATING else state.trend[slot] + n[SETTLE] * (aim - state.trend[slot])
-    level = n[OWN] * state.x[slot] + n[SHARED] * state.own[slot] + state.trend[slot]
-    return level + n[FEEDBACK] * (min(state.temperature[slot], 2.0) - 1.0) + n[PRUNING] * dropped
+            counts[slot, REGIME] = _regime(regimes, kind, unit(r0))
+            counts[slot, SINCE] = 0
+    regime, trend = counts[slot, REGIME], values[slot, TREND]
+    if regime == OSCILLATING:  # its own path; the others are approached
+        trend = numbers[kind, AMPLITUDE] * math.sin(numbers[kind, PERIOD] * counts[slot, SINCE])
+    else:
+        aim = 0.0
+        if regime == CONVERGENT:
+            aim = -numbers[kind, AMPLITUDE]
+        elif regime == DIVERGENT:
+            aim = numbers[kind, AMPLITUDE]
+        trend += numbers[kind, SETTLE] * (aim - trend)
+    counts[slot, SINCE] += 1
+    values[slot, TREND] = trend
+    level = numbers[kind, OWN_WEIGHT] * values[slot, X] + numbers[kind, SHARED] * values[slot, OWN] + trend
+    heat = min(values[slot, LAST_T], 2.0) - 1.0
+    return level + numbers[kind, FEEDBACK] * heat + numbers[kind, PRUNING] * dropped
 
 
 @njit(cache=True, inline="always")
-def shape_at(law: LawTable, kind: int, level: float) -> int:
-    """Index in the kind's cloud of the shape at a latent level: how many edges lie at or below its normal score."""
-    score = (level - law.numbers[kind, CENTER]) * law.numbers[kind, SCALE]
+def shape_at(score: float, edges: FloatArray, guide: IntArray) -> int:
+    """Index in a cloud of the shape at a normal score: how many edges lie at or below it."""
     step = (min(max(score, -GUIDE_REACH), GUIDE_REACH) + GUIDE_REACH) * GUIDE_PER_UNIT
-    index = law.guide[int(step)]
-    while index < law.edges.shape[0] and law.edges[index] <= score:
+    index = guide[int(step)]
+    while index < edges.shape[0] and edges[index] <= score:
         index += 1
     return index
 
 
 @njit(cache=True, inline="always")
-def _regime(cumulative: FloatArray, u: float) -> int:
+def _regime(cumulative: FloatArray, kind: int, u: float) -> int:
     for r in range(3):
-        if u < cumulative[r]:
+        if u < cumulative[kind, r]:
             return r
     return 3
 
@@ -266,48 +312,54 @@ def draw_tokens(
     out: TokenDraws,
 ) -> None:
     """Draw the next token of every row that samples. Laws in the order of `SamplingAction`."""
-    mass = np.empty(law.counts.shape[0])
+    cloud, numbers, regimes, level_sizes, edges, guide = law
+    values, counts = state
+    measured, chosen, has_ended = out
+    mass, uniform = np.empty(level_sizes.shape[0]), np.empty((3, slot.shape[0]))
+    draw_uniforms(seed, request_id, token_index, uniform)
     for i in range(slot.shape[0]):
         if not samples[i]:
-            out.token_id[i], out.shape_index[i], out.ended[i] = -1, -1, False
-            out.entropy_raw_nats[i] = out.varentropy_raw_nats2[i] = out.entropy_nats[i] = np.nan
-            out.varentropy_nats2[i] = out.surprisal_nats[i] = np.nan
-            out.surprisal_raw_nats[i] = out.temperature_applied[i] = np.nan
+            chosen[TOKEN_ID, i] = chosen[SHAPE_INDEX, i] = -1
+            has_ended[i] = False
+            for m in range(measured.shape[0]):
+                measured[m, i] = np.nan
             continue
         s, k = slot[i], kind[i]
-        pick = shape_at(law, k, next_level(law, state, seed, s, request_id[i], token_index[i], k, dropped[i]))
-        gap, slope, curve = law.shapes[k, pick, 0], law.shapes[k, pick, 1], law.shapes[k, pick, 2]
-        log_raw, h_raw, v_raw = law.raw[k, pick, 0], law.raw[k, pick, 1], law.raw[k, pick, 2]
+        level = next_level(
+            numbers, regimes, values, counts, seed, s, request_id[i], token_index[i], k, dropped[i], uniform[0, i],
+            uniform[1, i],
+        )  # fmt: skip
+        pick = shape_at((level - numbers[k, CENTER]) * numbers[k, SCALE], edges, guide)
+        gap, slope, curve = cloud[k, pick, GAP], cloud[k, pick, SLOPE], cloud[k, pick, CURVE]
+        log_raw, h_raw, v_raw = cloud[k, pick, RAW_LOG_Z], cloud[k, pick, RAW_H], cloud[k, pick, RAW_V]
         t = min(max(temperature[s], low), high)
         if target[s] == target[s]:
             t = solve_temperature(gap, slope, curve, num_outcomes, target[s], t, low, high)
         if t < GREEDY_BELOW:
             rank, logit, log_total, h, v = 0, 0.0, 0.0, 0.0, 0.0
         else:
-            total, h, v = tempered(gap, slope, curve, t, law.counts, mass)
+            total, h, v = tempered(gap, slope, curve, t, level_sizes, mass)
             log_total = math.log(total)
-            w0, w1, _, _ = philox_words(seed, streams.TOKEN, request_id[i], token_index[i], 0)
-            u = unit_fine(w0, w1)
             if min_p[s] == min_p[s] or top_h[s] == top_h[s] or mirostat_mu[s] == mirostat_mu[s]:
                 kept = kept_outcomes(
                     gap, slope, curve, t, num_outcomes, log_total, h, min_p[s], top_h[s], mirostat_mu[s]
                 )
                 total = prefix_weight(gap, slope, curve, t, kept)
-                rank, logit = draw_rank(gap, slope, curve, t, num_outcomes, total, kept, u)
+                rank, logit = draw_rank(gap, slope, curve, t, num_outcomes, total, kept, uniform[2, i])
             else:
-                rank, logit = draw_level(gap, slope, curve, law.counts, mass, u * total)
+                rank, logit = draw_level(gap, slope, curve, level_sizes, mass, uniform[2, i] * total)
             log_total -= logit / t
-        state.temperature[s] = t
+        values[s, LAST_T] = t
         ended = False
-        end_slope = law.numbers[k, END_SLOPE]
+        end_slope = numbers[k, END_SLOPE]
         if end_slope == end_slope:
             e0, e1, _, _ = philox_words(seed, streams.END, request_id[i], token_index[i], 0)
-            ended = unit_fine(e0, e1) * (1.0 + math.exp(-(law.numbers[k, END_INTERCEPT] + end_slope * h_raw))) < 1.0
-        out.token_id[i], out.shape_index[i], out.ended[i] = rank, pick, ended
-        out.entropy_raw_nats[i], out.varentropy_raw_nats2[i] = h_raw, v_raw
-        out.entropy_nats[i], out.varentropy_nats2[i] = h, v
-        out.surprisal_nats[i], out.surprisal_raw_nats[i] = log_total, log_raw - logit
-        out.temperature_applied[i] = t
+            ended = unit_fine(e0, e1) * (1.0 + math.exp(-(numbers[k, END_INTERCEPT] + end_slope * h_raw))) < 1.0
+        chosen[TOKEN_ID, i], chosen[SHAPE_INDEX, i], has_ended[i] = rank, pick, ended
+        measured[ENTROPY_RAW, i], measured[VARENTROPY_RAW, i] = h_raw, v_raw
+        measured[ENTROPY, i], measured[VARENTROPY, i] = h, v
+        measured[SURPRISAL, i], measured[SURPRISAL_RAW, i] = log_total, log_raw - logit
+        measured[TEMPERATURE, i] = t
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,6 +27,7 @@ from sims.mass_process import (
     draw_masses,
     evict_dropped,
     forget_slot,
+    keep_above_threshold,
     mass_law,
     new_mass_state,
     told_masses,
@@ -37,6 +38,7 @@ from workbench.errors import InputError
 from workbench.protocols import KeepAction, KeepRule, SamplingAction
 from workbench.signals import BoolArray, FloatArray, IntArray
 
+LEAST_MASS = int(KeepRule.LEAST_MASS)
 NOTHING_EVICTED = np.zeros((0, 0), np.bool_)
 SEED_RANGE = 2**63  # compiled code takes the seed as int64
 
@@ -88,7 +90,7 @@ class SimExecutor:
     # What compiled runs read (`sims.leap`)
 
     def make_room(self, num_slots: int) -> None:
-        if num_slots > self._tokens.x.shape[0]:
+        if num_slots > self._tokens.values.shape[0]:
             self._grow(num_slots, self._masses.mass.shape[1])
 
     @property
@@ -106,10 +108,10 @@ class SimExecutor:
     # The Executor protocol
 
     def admit(self, request_id: int, slot: int) -> None:
-        slots, width = self._tokens.x.shape[0], self._masses.mass.shape[1]
+        slots, width = self._tokens.values.shape[0], self._masses.mass.shape[1]
         if slot >= slots:
             self._grow(max(slot + 1, 2 * slots), width)
-        self._tokens.fresh[slot] = True
+        self._tokens.begin(slot)
         forget_slot(self._masses, slot)
 
     def release(self, request_id: int, slot: int) -> None:
@@ -132,12 +134,16 @@ class SimExecutor:
             self._law, self.vocab_size, self._tokens, self.seed, batch.slot, batch.request_id, batch.token_index,
             batch.kind, batch.samples, dropped, *self._sampling(sampling), draws,
         )  # fmt: skip
+        h_raw, v_raw, h, v, surprisal, surprisal_raw, applied = draws.measured
         elapsed_s, energy_j, flops, kv_bytes_read, kv_bytes_dense = step_totals(
             self._rates, batch.start, batch.num_tokens, batch.samples, kv_read
         )
-        if self.slowdown != 1.0:
-            energy_j += (self.slowdown - 1.0) * elapsed_s * self.step_cost.power_idle_w
-            elapsed_s *= self.slowdown
+        slowdown = self.slowdown * self.step_cost.slowed(self.seed, batch.step)
+        if self.mass is not None and self.step_cost.mass_s and np.any(batch.samples & (batch.num_tokens == 1)):
+            elapsed_s += self.step_cost.mass_s
+        if slowdown != 1.0:
+            energy_j += (slowdown - 1.0) * elapsed_s * self.step_cost.power_idle_w
+            elapsed_s *= slowdown
         if batch.copy_s:
             energy_j += batch.copy_s * self.step_cost.power_idle_w
             elapsed_s += batch.copy_s
@@ -182,7 +188,7 @@ class SimExecutor:
         """(block masses, rows of them that say something new, evicted blocks)."""
         rows, blocks = batch.slot.shape[0], int(batch.num_blocks.max())
         if blocks > self._masses.mass.shape[1]:
-            self._grow(self._tokens.x.shape[0], max(blocks, 2 * self._masses.mass.shape[1]))
+            self._grow(self._tokens.values.shape[0], max(blocks, 2 * self._masses.mass.shape[1]))
         masses, told = np.empty((rows, blocks)), np.zeros(rows, np.bool_)
         if keep is None:
             news = attend_densely(
@@ -211,13 +217,9 @@ def _copy_into(new: Any, old: Any) -> None:
         fresh[tuple(slice(0, size) for size in stale.shape)] = stale
 
 
-@njit(cache=True, inline="always")
-def _refresh(
-    state: MassState, law: MassLaw, seed: int, slot: int, request_id: int, start: int, num_blocks: int
-) -> bool:
+@njit(cache=True)
+def _refresh(state: MassState, law: MassLaw, seed: int, slot: int, request_id: int, num_blocks: int) -> bool:
     """Draw masses anew where the block count has changed; every new block is kept at first."""
-    if start == 0:
-        forget_slot(state, slot)  # a new owner, or KV lost to preemption
     known = state.counted[slot]
     if known == num_blocks:
         return False
@@ -236,10 +238,10 @@ def attend_densely(
     news = False
     for i in range(slot.shape[0]):
         if start[i] == 0:
-            forget_slot(state, slot[i])
+            forget_slot(state, slot[i])  # a new owner, or KV lost to preemption
         if not (samples[i] and num_tokens[i] == 1 and start[i] > 0):
             continue
-        fresh = _refresh(state, law, seed, slot[i], request_id[i], start[i], num_blocks[i])
+        fresh = _refresh(state, law, seed, slot[i], request_id[i], num_blocks[i])
         if state.num_read[slot[i]] != num_blocks[i]:
             fresh = True
             state.kept[slot[i], : num_blocks[i]] = True
@@ -262,7 +264,11 @@ def attend(
 
     Returns (somebody has something to tell, the highest rule asked for).
     """
-    news, highest = False, 0
+    news, highest, scores = False, 0, np.empty(masses.shape[1])
+    # Read out of the tuple once: at every use it would count references.
+    mass, counted, kept, num_gone, dropped_mass, num_read, threshold = (
+        state.mass, state.counted, state.kept, state.num_gone, state.dropped, state.num_read, state.threshold,
+    )  # fmt: skip
     for i in range(slot.shape[0]):
         s, blocks = slot[i], num_blocks[i]
         if start[i] == 0:
@@ -270,13 +276,23 @@ def attend(
         if not (samples[i] and num_tokens[i] == 1 and start[i] > 0):
             continue
         highest = max(highest, rule[s])
-        fresh = _refresh(state, law, seed, s, request_id[i], start[i], blocks)
-        changed = choose_blocks(
-            state, s, blocks, rule[s], mass_budget[s], budget_frac[s], sinks[s], recent[s], score[s]
-        )  # fmt: skip
+        fresh = counted[s] != blocks and _refresh(state, law, seed, s, request_id[i], blocks)
+        holds = rule[s] == LEAST_MASS and num_gone[s] == 0
+        changed = False
+        if holds:  # as `choose_blocks` begins, without the rest of the state
+            for b in range(blocks):
+                scores[b] = score[s, b] if score[s, b] == score[s, b] else np.inf
+            holds, changed = keep_above_threshold(
+                mass[s], kept[s], threshold, blocks, min(sinks[s], blocks), blocks - max(recent[s], 1),
+                max(mass_budget[s], 0.0), scores, dropped_mass, num_read, s,
+            )  # fmt: skip
+        if not holds:
+            changed = choose_blocks(
+                state, s, blocks, rule[s], mass_budget[s], budget_frac[s], sinks[s], recent[s], score[s]
+            )  # fmt: skip
         # The newest block is always read and holds what does not fill a block.
-        kv_read[i] = state.num_read[s] * block_size - (blocks * block_size - start[i] - 1)
-        dropped[i] = state.dropped[s]
+        kv_read[i] = num_read[s] * block_size - (blocks * block_size - start[i] - 1)
+        dropped[i] = dropped_mass[s]
         if fresh or changed:
             told_masses(state, s, blocks, masses[i])
             told[i] = news = True

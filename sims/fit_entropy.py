@@ -21,7 +21,17 @@ from scipy.optimize import minimize
 from scipy.special import ndtri
 from scipy.stats import rankdata
 
-from sims.entropy_process import REGIMES, KindLaw, LawTable, ProcessState, law_table, new_state, next_level
+from sims.entropy_process import (
+    FRESH,
+    REGIMES,
+    KindLaw,
+    LawTable,
+    ProcessState,
+    draw_uniforms,
+    law_table,
+    new_state,
+    next_level,
+)
 from sims.recorded import RecordedTokens
 from sims.shape_fit import fit_shapes, shape_errors
 from workbench.errors import InputError
@@ -97,11 +107,15 @@ def simulated_levels(law: KindLaw, texts: int, tokens: int, seed: int) -> FloatA
 
 @njit(cache=True)
 def _levels(table: LawTable, state: ProcessState, seed: int, texts: int, tokens: int) -> FloatArray:
-    out = np.empty((texts, tokens))
+    out, uniform = np.empty((texts, tokens)), np.empty((3, tokens))
     for r in range(texts):
-        state.fresh[0] = True
+        state.counts[0, FRESH] = 1
+        draw_uniforms(seed, np.full(tokens, r), np.arange(tokens), uniform)
         for k in range(tokens):
-            out[r, k] = next_level(table, state, seed, 0, r, k, 0, 0.0)
+            out[r, k] = next_level(
+                table.numbers, table.regimes, state.values, state.counts, seed, 0, r, k, 0, 0.0, uniform[0, k],
+                uniform[1, k],
+            )  # fmt: skip
     return out
 
 

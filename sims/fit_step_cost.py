@@ -1,10 +1,10 @@
 """The step cost of a machine from its recorded steps: nonnegative least squares on relative errors.
 
-    t = host + dense[N] + S row + kv KV tokens read + pair prefill pairs
+    t = host + dense[N] + S row + P chunk + kv KV tokens read + pair prefill pairs + mass [masses measured]
 
 dense rises piecewise linearly between knots at N = 0, 1, 2, 4, 8, ..; every increment is nonnegative, so the table never
-falls. Each step weighs 1 / t^2. Steps that took more than three times what the fit says (a pause of the machine) are left out
-once and counted. Source: ours.
+falls. P counts rows of prefill. Each step weighs 1 / t^2. Steps that took more than three times what the fit says (a pause of the machine) are left out
+once and counted; they come back as noise: the quantiles of measured over predicted time, scaled to mean 1. Source: ours.
 """
 
 import numpy as np
@@ -17,6 +17,8 @@ from workbench.signals import FloatArray
 
 MIN_STEPS = 30
 OUTLIER = 3.0
+NUM_RATES = 6
+NOISE_GRID = 200  # quantiles of the noise
 
 
 def fit_step_cost(
@@ -51,18 +53,24 @@ def fit_step_cost(
         keep = fresh
     predicted = design @ solution
     relative = predicted[keep] / steps.elapsed_s[keep] - 1.0
-    host, row, kv, pair = solution[:4]
-    dense_at_knots = np.concatenate([[0.0], np.cumsum(solution[4:])])
+    host, row, kv, pair, chunk, mass = solution[:NUM_RATES]
+    dense_at_knots = np.concatenate([[0.0], np.cumsum(solution[NUM_RATES:])])
+    # Times as long as predicted, weighed by time: so a run keeps its total.
+    noise = np.quantile(steps.elapsed_s / np.maximum(predicted, 1e-12), (np.arange(NOISE_GRID) + 0.5) / NOISE_GRID)
+    scale = float(noise.mean())
     table = np.interp(np.arange(int(knots[-1]) + 1), knots, dense_at_knots)
     rows = max(2, int(steps.sampled.max()) + 1)
     cost = StepCost(
         name=name,
-        dense_s=table if table.size > 1 else np.array([0.0, 0.0]),
+        dense_s=scale * (table if table.size > 1 else np.array([0.0, 0.0])),
         output_s=np.zeros(rows),
-        host_s=float(host),
-        row_s=float(row),
-        kv_s_per_token=float(kv),
-        pair_s=float(pair),
+        host_s=scale * float(host),
+        row_s=scale * float(row),
+        kv_s_per_token=scale * float(kv),
+        pair_s=scale * float(pair),
+        chunk_s=scale * float(chunk),
+        mass_s=scale * float(mass),
+        noise=noise / scale,
         dense_flop_per_token=flops[0],
         output_flop_per_sample=flops[1],
         attention_flop_per_pair=flops[2],
@@ -75,14 +83,27 @@ def fit_step_cost(
         "step_bias_fit": float(np.mean(relative)),
         "steps_left_out": float((~keep).sum()),
         "steps_fitted": float(keep.sum()),
+        "step_noise_floor": noise_floor(steps),
     }
     return cost, figures
 
 
+def noise_floor(steps: RecordedSteps) -> float:
+    """Mean |t / median - 1| of steps of decode rows only, among those of one batch size: what no step cost can predict."""
+    alike = (steps.chunks == 0.0) & (steps.tokens == steps.sampled)
+    parts = []
+    for n in np.unique(steps.tokens[alike]):
+        t = steps.elapsed_s[alike & (steps.tokens == n)]
+        parts.append(np.abs(t / np.median(t) - 1.0))
+    return float(np.mean(np.concatenate(parts))) if parts else float("nan")
+
+
 def _design(steps: RecordedSteps, knots: FloatArray) -> FloatArray:
-    """[steps, 4 + knots - 1]: host, row, kv, pair, then the filled share of each knot interval."""
+    """[steps, NUM_RATES + knots - 1]: host, row, kv, pair, chunk, mass, then the filled share of each knot interval."""
     decode_pairs = steps.kv_read_tokens  # a decode row has one pair a KV token: no extra
     prefill_pairs = np.maximum(steps.pairs - decode_pairs, 0.0)
     lengths = np.diff(knots)
     filled = np.clip((steps.tokens[:, None] - knots[:-1]) / lengths, 0.0, 1.0)
-    return np.column_stack([np.ones_like(steps.tokens), steps.sampled, steps.kv_read_tokens, prefill_pairs, filled])
+    return np.column_stack([
+        np.ones_like(steps.tokens), steps.sampled, steps.kv_read_tokens, prefill_pairs, steps.chunks, steps.measures, filled,
+    ])  # fmt: skip

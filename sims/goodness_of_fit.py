@@ -21,7 +21,20 @@ import numpy as np
 from numba import njit
 from scipy.stats import rankdata, wasserstein_distance
 
-from sims.entropy_process import EntropyProcess, LawTable, ProcessState, new_state, next_level, shape_at
+from sims.entropy_process import (
+    CENTER,
+    FRESH,
+    LAST_T,
+    RAW_H,
+    SCALE,
+    EntropyProcess,
+    LawTable,
+    ProcessState,
+    draw_uniforms,
+    new_state,
+    next_level,
+    shape_at,
+)
 from sims.recorded import RecordedTokens
 from workbench.errors import InputError
 from workbench.signals import FloatArray, IntArray
@@ -114,27 +127,32 @@ def twins(tokens: RecordedTokens, process: EntropyProcess, seed: int) -> FloatAr
     names = tuple(dict.fromkeys(str(k) if str(k) in known else "any" for k in tokens.kind))
     kind = np.array([names.index(str(k) if str(k) in known else "any") for k in tokens.kind])
     before = np.concatenate([[1.0], tokens.temperature_applied[:-1]])
+    uniform = np.empty((3, len(tokens)))
+    draw_uniforms(seed, tokens.text, tokens.token_index, uniform)
     return _twins(
-        process.table_for(names), new_state(1), seed, tokens.text, kind, np.nan_to_num(before, nan=1.0),
-        np.nan_to_num(tokens.dropped_mass),
+        process.table_for(names), new_state(1), seed, tokens.text, tokens.token_index, kind,
+        np.nan_to_num(before, nan=1.0), np.nan_to_num(tokens.dropped_mass), uniform,
     )  # fmt: skip
 
 
 @njit(cache=True)
 def _twins(
-    law: LawTable, state: ProcessState, seed: int, text: IntArray, kind: IntArray, before: FloatArray,
-    dropped: FloatArray,
+    law: LawTable, state: ProcessState, seed: int, text: IntArray, token: IntArray, kind: IntArray, before: FloatArray,
+    dropped: FloatArray, uniform: FloatArray,
 ) -> FloatArray:  # fmt: skip
-    out, token = np.empty(text.shape[0]), 0
+    out = np.empty(text.shape[0])
     for i in range(text.shape[0]):
+        k = kind[i]
         if i == 0 or text[i] != text[i - 1]:
-            state.fresh[0] = True
-            token = 0
+            state.counts[0, FRESH] = 1
         else:
-            state.temperature[0] = before[i]
-        level = next_level(law, state, seed, 0, text[i], token, kind[i], dropped[i])
-        out[i] = law.raw[kind[i], shape_at(law, kind[i], level), 1]
-        token += 1
+            state.values[0, LAST_T] = before[i]
+        level = next_level(
+            law.numbers, law.regimes, state.values, state.counts, seed, 0, text[i], token[i], k, dropped[i],
+            uniform[0, i], uniform[1, i],
+        )  # fmt: skip
+        score = (level - law.numbers[k, CENTER]) * law.numbers[k, SCALE]
+        out[i] = law.cloud[k, shape_at(score, law.edges, law.guide), RAW_H]
     return out
 
 

@@ -15,7 +15,18 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from sims.entropy_process import LawTable, ProcessState, TokenDraws, draw_tokens, new_draws
+from sims.entropy_process import (
+    ENTROPY,
+    ENTROPY_RAW,
+    FRESH,
+    SURPRISAL_RAW,
+    TEMPERATURE,
+    LawTable,
+    ProcessState,
+    TokenDraws,
+    draw_tokens,
+    new_draws,
+)
 from sims.executor import SimExecutor
 from sims.step_cost import StepRates, step_totals
 from workbench.engine.batching import form_batch
@@ -96,6 +107,7 @@ def can_leap(plant: EnginePlant) -> bool:
         and config.preemption == "recompute"
         and isinstance(executor, SimExecutor)
         and executor.mass is None
+        and executor.step_cost.noise is None
         and plant.step_index == 0
         and plant.telemetry.window_steps == 0
     )
@@ -162,7 +174,7 @@ def _admit(asked: Asked, limits: Limits, slots: Slots, ledger: Ledger, tokens: P
         slots.computed[s] = slots.generated[s] = slots.since_admission[s] = slots.lost_tokens[s] = 0
         slots.order[c[READY]] = s
         c[READY] += 1
-        tokens.fresh[s] = True
+        tokens.counts[s, FRESH] = 1
 
 
 @njit(cache=True)
@@ -279,8 +291,8 @@ def _run(
                 columns[count], c[STEP], begin, now - begin, energy, flops, kv_read, kv_dense, waiting,
                 c[BACKLOG_TAIL] - c[BACKLOG_HEAD], num_preempted if j == 0 else 0,
                 limits.num_blocks - pool.num_free[0], pool.num_free[0], request_id, num_tokens, samples,
-                draws.entropy_raw_nats, draws.entropy_nats, draws.surprisal_raw_nats, dropped,
-                draws.temperature_applied, target, sums, counts,
+                draws.measured[ENTROPY_RAW], draws.measured[ENTROPY], draws.measured[SURPRISAL_RAW], dropped,
+                draws.measured[TEMPERATURE], target, sums, counts,
             )  # fmt: skip
             count += 1
             c[STEP] += 1

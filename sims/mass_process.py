@@ -48,6 +48,7 @@ class MassProcess:
                 raise InputError(f"MassProcess.{name} must be in [0, inf), got {getattr(self, name)}")
 
 
+MAX_PASSES = 8  # over the scores of a row, before they are sorted instead
 FLICKER_GRID = 4096  # a draw of the flicker takes twelve random bits
 
 
@@ -105,9 +106,10 @@ def forget_slot(state: MassState, slot: int) -> None:
 @njit(cache=True)
 def draw_masses(state: MassState, law: MassLaw, seed: int, slot: int, request_id: int, num_blocks: int) -> None:
     """True masses of a slot for its present block count."""
+    mass, heavy, flicker, age_weight = state.mass[slot], state.heavy[slot], law.flicker, law.age_weight
     for b in range(state.heavy_count[slot], num_blocks):
         w0, w1, _, _ = philox_words(seed, streams.MASS, request_id, b, 0)
-        state.heavy[slot, b] = math.exp(law.spread * normal_quantile(unit_fine(w0, w1)))
+        heavy[b] = math.exp(law.spread * normal_quantile(unit_fine(w0, w1)))
     state.heavy_count[slot] = max(state.heavy_count[slot], num_blocks)
     total = 0.0
     for group in range((num_blocks + 7) // 8):
@@ -116,14 +118,14 @@ def draw_masses(state: MassState, law: MassLaw, seed: int, slot: int, request_id
         for lane in range(min(8, num_blocks - 8 * group)):
             b = 8 * group + lane
             bits = words[lane // 2] >> np.uint64(16 * (lane % 2) + 4)
-            noise = law.flicker[bits & np.uint64(FLICKER_GRID - 1)]
-            weight = state.heavy[slot, b] * noise * law.age_weight[num_blocks - 1 - b]
+            noise = flicker[bits & np.uint64(FLICKER_GRID - 1)]
+            weight = heavy[b] * noise * age_weight[num_blocks - 1 - b]
             if b == 0:
                 weight += law.sink
-            state.mass[slot, b] = weight
+            mass[b] = weight
             total += weight
     for b in range(num_blocks):
-        state.mass[slot, b] /= total
+        mass[b] /= total
     state.counted[slot] = num_blocks
 
 
@@ -138,12 +140,17 @@ def choose_blocks(
     them: sinks and recent blocks are counted among those held, the score given up by evictions goes on counting against
     the budget, a share to keep is a share of all blocks ever filled. Blocks without a score stay.
     """
+    mass, kept, gone = state.mass[slot], state.kept[slot], state.gone[slot]
     held = num_blocks - state.num_gone[slot]
     first, last = min(sinks, held), held - max(recent, 1)
     if rule == KEEP_LEAST_MASS:
         budget = max(mass_budget - state.spent[slot], 0.0)
         if held == num_blocks:
-            holds, changed = _keep_above_threshold(state, slot, num_blocks, first, last, budget, score)
+            without_nan = np.where(np.isnan(score[:num_blocks]), np.inf, score[:num_blocks])
+            holds, changed = keep_above_threshold(
+                mass, kept, state.threshold, num_blocks, first, last, budget,
+                without_nan, state.dropped, state.num_read, slot,
+            )  # fmt: skip
             if holds:
                 return changed
         limit = _least_mass_limit(state, slot, num_blocks, first, last, budget, score)
@@ -156,8 +163,8 @@ def choose_blocks(
     threshold, ties = limit
     changed, place, dropped, num_read = False, 0, 0.0, 0
     for b in range(num_blocks):
-        if state.gone[slot, b]:
-            dropped += state.mass[slot, b]
+        if gone[b]:
+            dropped += mass[b]
             continue
         keep = True
         if first <= place < last:
@@ -167,53 +174,66 @@ def choose_blocks(
                 keep = False
                 ties -= 1
         place += 1
-        changed = changed or keep != state.kept[slot, b]
-        state.kept[slot, b] = keep
+        changed = changed or keep != kept[b]
+        kept[b] = keep
         num_read += keep
         if not keep:
-            dropped += state.mass[slot, b]
+            dropped += mass[b]
     state.dropped[slot], state.num_read[slot] = dropped, num_read
     return changed
 
 
-@njit(cache=True)
-def _keep_above_threshold(
-    state: MassState, slot: int, num_blocks: int, first: int, last: int, budget: float, score: FloatArray
-) -> tuple[bool, bool]:
-    """(the threshold of the step before still holds, then: the kept blocks changed). Nothing is evicted.
+@njit(cache=True, fastmath={"reassoc", "nnan", "nsz"})
+def keep_above_threshold(
+    mass: FloatArray, kept: BoolArray, threshold: FloatArray, num_blocks: int, first: int, last: int, budget: float,
+    score: FloatArray, dropped_mass: FloatArray, num_read: IntArray, slot: int,
+) -> tuple[bool, bool]:  # fmt: skip
+    """(found, the kept blocks changed): LEAST_MASS without a sort, where nothing is evicted. Not found where scores tie.
 
-    It holds if what lies below it fits the budget and the next score does not. Scores move slowly, so sorting is rare;
-    one pass without a branch sees whether it is needed.
+    From the threshold of the step before, block by block: what lies below must fit the budget, and with the next score
+    must not. Scores move slowly, so a pass or two is enough, and no pass branches. `score` holds inf for NaN, so that sums and
+    extremes need not be taken one by one.
     """
-    guess = state.threshold[slot]
-    below, above, dropped, num_dropped, changed = 0.0, np.inf, 0.0, 0, False
-    for b in range(first):
-        changed |= not state.kept[slot, b]
+    limit, top, above = threshold[slot], 0.0, np.inf
+    for turn in range(MAX_PASSES + 1):
+        if turn == MAX_PASSES:
+            return False, False
+        below, top, above = 0.0, 0.0, np.inf
+        for b in range(first, last):
+            value = score[b]
+            below += value if value < limit else 0.0
+            top = value if value < limit and value > top else top
+            above = value if value >= limit and value < above else above
+        if below > budget:
+            limit = top
+        elif below + above <= budget:
+            limit = np.nextafter(above, np.inf)
+        else:
+            break
+    threshold[slot] = 0.5 * (top + above)  # next time either may move a little
+    dropped, num_dropped, differ = 0.0, 0, 0
     for b in range(first, last):
-        value = score[b]
-        drop = value < guess
-        below += value if drop else 0.0
-        above = value if not drop and value < above else above
-        dropped += state.mass[slot, b] if drop else 0.0
+        drop = score[b] < limit
+        dropped += mass[b] if drop else 0.0
         num_dropped += drop
-        changed |= drop == state.kept[slot, b]
+        differ += drop == kept[b]
+    for b in range(first):
+        differ += not kept[b]
     for b in range(max(first, last), num_blocks):
-        changed |= not state.kept[slot, b]
-    if not below <= budget < below + above:
-        return False, False
-    if changed:
+        differ += not kept[b]
+    if differ:
         for b in range(num_blocks):
-            state.kept[slot, b] = not (first <= b < last and score[b] < guess)
-    state.dropped[slot], state.num_read[slot] = dropped, num_blocks - num_dropped
-    return True, changed
+            kept[b] = not (first <= b < last and score[b] < limit)
+    dropped_mass[slot], num_read[slot] = dropped, num_blocks - num_dropped
+    return True, differ > 0
 
 
 @njit(cache=True)
 def _candidates(state: MassState, slot: int, num_blocks: int, first: int, last: int, score: FloatArray) -> FloatArray:
     """Scores of the blocks a rule may drop, lowest first."""
-    values, count, place = np.empty(num_blocks), 0, 0
+    values, count, place, gone = np.empty(num_blocks), 0, 0, state.gone[slot]
     for b in range(num_blocks):
-        if not state.gone[slot, b]:
+        if not gone[b]:
             if first <= place < last and score[b] == score[b]:
                 values[count] = score[b]
                 count += 1
@@ -234,9 +254,7 @@ def _least_mass_limit(
             ties = 0
             while ties < i and values[i - 1 - ties] == values[i]:
                 ties += 1
-            # Next time's first guess: half way to the score below, so that either may move a little.
-            lower = values[i - 1] if i > 0 else 0.0
-            state.threshold[slot] = 0.5 * (lower + values[i]) if lower < values[i] else values[i]
+            state.threshold[slot] = values[i]
             return values[i], ties
     state.threshold[slot] = np.inf
     return np.inf, 0
@@ -271,9 +289,9 @@ def evict_dropped(state: MassState, slot: int, num_blocks: int, score: FloatArra
 @njit(cache=True)
 def told_masses(state: MassState, slot: int, num_blocks: int, out: FloatArray) -> None:
     """What the plant reports: masses of the blocks read, summing to 1 over them, NaN elsewhere."""
-    total = 1.0 - state.dropped[slot]
+    total, mass, kept, gone = 1.0 - state.dropped[slot], state.mass[slot], state.kept[slot], state.gone[slot]
     for b in range(num_blocks):
-        read = state.kept[slot, b] and not state.gone[slot, b]
-        out[b] = state.mass[slot, b] / total if read else np.nan
+        read = kept[b] and not gone[b]
+        out[b] = mass[b] / total if read else np.nan
     for b in range(num_blocks, out.shape[0]):
         out[b] = np.nan

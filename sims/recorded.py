@@ -49,6 +49,8 @@ class RecordedSteps:
     running: FloatArray
     kv_read_tokens: FloatArray
     pairs: FloatArray  # query-key pairs
+    chunks: FloatArray  # rows of prefill
+    measures: FloatArray  # 1 where the masses of decoding rows were measured
 
     def where(self, rows: np.ndarray) -> "RecordedSteps":
         return RecordedSteps(**{name: values[rows] for name, values in vars(self).items()})
@@ -147,10 +149,13 @@ def recorded_steps(arms: Sequence[Path], kv_bytes_per_token: float, flops: tuple
     for arm in arms:
         steps = pl.read_parquet(arm / "steps.parquet")
         tokens, sampled = (steps[name].to_numpy().astype(float) for name in ("num_tokens", "num_sampled"))
+        decodes = steps["num_decode"].to_numpy().astype(float)
+        rows = steps["num_running"].to_numpy().astype(float)
+        has_masses = "keep" in manifest_of(arm)["scenario"]["controllers"]
         pairs = (steps["flops"].to_numpy() - tokens * per_token - sampled * per_sample) / per_pair
         parts.append([
-            steps["elapsed_s"].to_numpy(), tokens, sampled, steps["num_running"].to_numpy().astype(float),
-            steps["kv_bytes_read"].to_numpy() / kv_bytes_per_token, np.maximum(pairs, 0.0),
+            steps["elapsed_s"].to_numpy(), tokens, sampled, rows, steps["kv_bytes_read"].to_numpy() / kv_bytes_per_token,
+            np.maximum(pairs, 0.0), rows - decodes, (decodes > 0.0) * float(has_masses),
         ])  # fmt: skip
     return RecordedSteps(
         **dict(zip(RecordedSteps.__dataclass_fields__, map(np.concatenate, zip(*parts, strict=True)), strict=True))

@@ -2,9 +2,9 @@
 
 A `StepCost` is a table of dense time against tokens and a handful of rates, whoever made it: `sims.roofline` computes
 one from a GPU and a model shape, `sims.calibrate` fits one to the recorded steps of a live run. With N tokens in the
-batch, S rows that draw a token, and for row i c_i cached KV tokens read and q_i (query, key) pairs,
+batch, S rows that draw a token, P rows of prefill, and for row i c_i cached KV tokens read and q_i (query, key) pairs,
 
-    t = host + S row + dense[N] + output[S] + sum_i (c_i kv + max(0, q_i - c_i) pair)
+    t = host + S row + dense[N] + output[S] + P chunk + sum_i (c_i kv + max(0, q_i - c_i) pair)
 
 A row's first pass over its keys is bound by memory, the further pairs of a prefill chunk by compute; a decode row has
 one pair a key. dense[N] is a staircase (tiles, graph buckets) that never falls; beyond its last entry it grows with the slope of
@@ -16,11 +16,14 @@ Source: ours; the roofline is Williams, Waterman, Patterson, CACM 52(4), 2009.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 
+from kernels.philox import uniform
+from sims import streams
 from workbench.errors import InputError
 from workbench.signals import FloatArray, IntArray
 
@@ -44,6 +47,7 @@ class StepRates(NamedTuple):
     flop_per_s: float
     bytes_per_s: float
     window_tokens: int
+    chunk_s: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +61,9 @@ class StepCost:
     pair_s            attention bound by compute: a further query-key pair, all layers and heads
     flop_per_s, bytes_per_s   rates really reachable, used for energy only; power NaN: no power model
     window_tokens     sliding window, 0: full attention
+    chunk_s           a row of prefill in a batch: kernels of its own
+    mass_s            measuring attention masses, a step that decodes (where a keep rule asks for them)
+    noise             quantiles of measured over predicted time, evenly spaced, mean 1; None: every step takes its mean
     source            how the numbers were come by, for reports
     """
 
@@ -77,6 +84,9 @@ class StepCost:
     flop_per_s: float = np.inf
     bytes_per_s: float = np.inf
     window_tokens: int = 0
+    chunk_s: float = 0.0
+    mass_s: float = 0.0
+    noise: FloatArray | None = None
     source: str = ""
 
     def __post_init__(self) -> None:
@@ -86,13 +96,21 @@ class StepCost:
                 raise InputError(f"StepCost.{name} must be a finite nonnegative table of at least 2 entries")
             if np.any(np.diff(table) < 0.0):
                 raise InputError(f"StepCost.{name} falls with its argument; a step never gets cheaper by more tokens")
-        for name in ("host_s", "row_s", "kv_s_per_token", "pair_s"):
+        if self.noise is not None and (self.noise.ndim != 1 or not self.noise.size or np.any(self.noise <= 0.0)):
+            raise InputError("StepCost.noise must be a table of factors above 0")
+        for name in ("host_s", "row_s", "kv_s_per_token", "pair_s", "chunk_s", "mass_s"):
             if not 0.0 <= getattr(self, name) < np.inf:
                 raise InputError(f"StepCost.{name} must be in [0, inf), got {getattr(self, name)}")
 
-    @property
+    @cached_property
     def rates(self) -> StepRates:
         return StepRates(**{name: getattr(self, name) for name in StepRates._fields})
+
+    def slowed(self, seed: int, step: int) -> float:
+        """The factor by which step `step` of a run takes longer than its mean."""
+        if self.noise is None:
+            return 1.0
+        return float(self.noise[int(uniform(seed, streams.STEP_NOISE, step, 0, 0) * self.noise.size)])
 
     @property
     def max_tokens(self) -> int:
@@ -162,7 +180,7 @@ def step_totals(
         if num_tokens[i] == 1:
             decode_read += row_read
         else:
-            chunks_s += seconds
+            chunks_s += seconds + rates.chunk_s
         pairs += row_pairs
         dense += row_dense
         read += row_read

@@ -151,11 +151,11 @@ def step_errors(arm: Path, cost: StepCost) -> FloatArray:
     shape = recorded_shape(manifest)
     flops = (2.0 * shape.num_layers * shape.layer_weights, shape.output_flop_per_sample, shape.attention_flop_per_pair)
     steps = recorded_steps([arm], shape.kv_bytes_per_token * kv_width(manifest), flops)
-    chunk_pairs = np.maximum(steps.pairs - steps.kv_read_tokens, 0.0)
+    chunks_s = np.maximum(steps.pairs - steps.kv_read_tokens, 0.0) * cost.pair_s + steps.chunks * cost.chunk_s
     predicted = [
-        totals_of(cost.rates, int(n), int(s), float(kv), float(pairs) * cost.pair_s, 0.0, 0.0, 0.0)[0]
-        for n, s, kv, pairs in zip(steps.tokens, steps.sampled, steps.kv_read_tokens, chunk_pairs, strict=True)
-    ]
+        totals_of(cost.rates, int(n), int(s), float(kv), float(chunk_s), 0.0, 0.0, 0.0)[0]
+        for n, s, kv, chunk_s in zip(steps.tokens, steps.sampled, steps.kv_read_tokens, chunks_s, strict=True)
+    ] + steps.measures * cost.mass_s
     return np.array(predicted) / steps.elapsed_s - 1.0
 
 

@@ -10,8 +10,10 @@ A finished arm is not run again, so the same command resumes. Settings of one se
 a slow machine meets all settings alike.
 """
 
+import tempfile
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +43,15 @@ def study_tasks(path: Path, run: Path) -> list[ArmTask]:
     if prompts is not None:
         study["scenario"]["workload"]["prompts"] = str((path.parent / prompts).resolve())
     return [*_recorded(study, run), *_calibrated(study, run), *_judged(study, run)]
+
+
+def warm_up(tasks: Sequence[ArmTask]) -> None:
+    """A few requests of the first arm that is due, thrown away: the first steps of a process load and compile."""
+    due = [task for task in tasks if not task.finished]
+    if due:
+        with tempfile.TemporaryDirectory(prefix="warm-up-") as folder:
+            short = due[0].scenario.with_changes(workload__num_requests=8, workload__max_tokens=8)
+            replace(due[0], scenario=short, directory=Path(folder)).run()
 
 
 def _recorded(study: Mapping[str, Any], run: Path) -> list[ArmTask]:

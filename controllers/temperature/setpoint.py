@@ -6,6 +6,7 @@ such a step. Source: ours.
 
 import itertools
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -27,9 +28,16 @@ def checked_steps(owner: str, steps: Sequence[Sequence[float]]) -> TargetSteps:
     return pairs
 
 
+@lru_cache(maxsize=16)
+def _everywhere(num_slots: int, nats: float) -> FloatArray:
+    target = np.full(num_slots, nats)
+    target.flags.writeable = False
+    return target
+
+
 def target_at(start_nats: float, steps: TargetSteps, token_index: IntArray) -> FloatArray:
     """Target entropy in nats for each row [num_slots]."""
     if not steps:
-        return np.full(token_index.shape[0], start_nats)
+        return _everywhere(token_index.shape[0], start_nats)
     levels = np.array([start_nats, *(nats for _, nats in steps)])
     return levels[np.searchsorted([index for index, _ in steps], token_index, side="right")]

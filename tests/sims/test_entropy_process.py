@@ -6,6 +6,7 @@ from scipy.stats import kstest, norm
 
 from sims.entropy_process import (
     CLOUD,
+    REGIME,
     EntropyProcess,
     KindLaw,
     draw_tokens,
@@ -17,6 +18,10 @@ from sims.latent_shapes import moments
 from workbench.errors import InputError
 
 N = 1000
+DRAWN = (
+    "token_id", "ended", "entropy_raw_nats", "varentropy_raw_nats2", "entropy_nats", "varentropy_nats2",
+    "surprisal_nats", "surprisal_raw_nats", "temperature_applied", "shape_index",
+)  # fmt: skip
 RNG = np.random.default_rng(0)
 SHAPES = np.column_stack([RNG.gamma(1.0, 2.0, 400), RNG.uniform(0.6, 2.0, 400), RNG.uniform(0.0, 0.1, 400)])
 
@@ -45,7 +50,7 @@ def run(
             np.full(size, temperature), np.full(size, target), np.full(size, min_p), off, off, 0.0, np.inf, draws,
         )  # fmt: skip
         back = np.argsort(order)
-        out.append({name: getattr(draws, name)[back] for name in draws._fields})
+        out.append({name: getattr(draws, name)[back] for name in DRAWN})
     return {name: np.array([o[name] for o in out]) for name in out[0]}
 
 
@@ -67,7 +72,7 @@ def test_given_the_shape_everything_is_exact():
     result = run(law(), temperature=0.7, requests=60, tokens=5)
     table = law_table((law(),), N)
     for k, r in np.ndindex(5, 60):
-        shape = table.shapes[0, result["shape_index"][k, r]]
+        shape = table.cloud[0, result["shape_index"][k, r], :3]
         _, h, v = moments(*shape, 0.7, N)
         assert result["entropy_nats"][k, r] == pytest.approx(h, abs=1e-12)
         assert result["varentropy_nats2"][k, r] == pytest.approx(v, abs=1e-12)
@@ -144,7 +149,7 @@ def test_regimes_dwell_as_long_as_stated():
             table, N, state, 5, rows, rows, np.full(500, k), np.zeros(500, np.int64), np.ones(500, bool), np.zeros(500),
             np.ones(500), off, off, off, off, 0.0, np.inf, new_draws(500),
         )  # fmt: skip
-        seen.append(state.regime.copy())
+        seen.append(state.counts[:, REGIME].copy())
     # A new regime is the old one again in a quarter of the switches.
     changes = np.mean(np.diff(np.array(seen), axis=0) != 0)
     assert changes == pytest.approx(0.75 / 20.0, rel=0.06)
@@ -168,8 +173,8 @@ def test_the_end_hazard_follows_entropy():
 def test_kinds_fall_back_to_any_and_unknown_ones_are_refused():
     process = EntropyProcess(vocab=N, laws=(law(), law(name="code", shapes=SHAPES[:5])))
     table = process.table_for(("code", "poem"))
-    assert table.shapes.shape == (2, CLOUD, 3)
-    assert len(np.unique(table.shapes[0], axis=0)) == 5
+    assert table.cloud.shape == (2, CLOUD, 6)
+    assert len(np.unique(table.cloud[0], axis=0)) == 5
     with pytest.raises(InputError, match="poem"):
         EntropyProcess(vocab=N, laws=(law(name="code"),)).table_for(("poem",))
 

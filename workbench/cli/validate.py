@@ -44,10 +44,12 @@ def validate(
     out = Output(as_json)
     if record is not None:
         from workbench.main_job import run_here
-        from workbench.validation_study import study_tasks
+        from workbench.validation_study import study_tasks, warm_up
 
         with out.progress("record live arms") as tell:
-            run_here(study_tasks(record, run), tell)
+            tasks = study_tasks(record, run)
+            warm_up(tasks)
+            run_here(tasks, tell)
     arms = [arm for arm in find_recorded_arms(run) if manifest_of(arm).get("plant") == "live"]
     roles = {arm: manifest_of(arm).get("role") for arm in arms}
     recordings = [arm for arm in arms if roles[arm] == "record"]  # the model's entropies, whichever engine ran it

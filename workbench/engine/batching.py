@@ -78,33 +78,35 @@ def _walk(
     index: PrefixIndex | None,
 ) -> tuple[int, int, int]:
     num_ready = order.shape[0]
-    lost = np.zeros(pool.num_held.shape[0], np.bool_)
+    # Read out of the tuple once: at every use it would count references.
+    num_held, num_logical, num_free = pool.num_held, pool.num_logical, pool.num_free
+    lost = np.zeros(num_held.shape[0], np.bool_)
     holders = 0
     for position in range(num_ready):
-        holders += pool.num_held[order[position]] > 0
+        holders += num_held[order[position]] > 0
     num_rows, budget, blocked, tail = 0, token_budget, False, num_ready
     for position in range(num_ready):
         if num_rows == max_running or budget == 0:
             break
         slot = int(order[position])
-        holds = pool.num_held[slot] > 0
+        holds = num_held[slot] > 0
         if lost[slot] or (blocked and not (holds and since_admission[slot] < quantum)):
             continue
         if index is not None:  # noqa: SIM102 (a test of None alone is compiled away)
             if request_id is not None and not holds and computed[slot] == 0:
                 computed[slot] = adopt(pool, index, slot, request_id[slot], known[slot], block_size)
         want = min(known[slot] - computed[slot], budget, max_chunk_tokens)
-        need = int((computed[slot] + want + block_size - 1) // block_size - pool.num_logical[slot])
+        need = int((computed[slot] + want + block_size - 1) // block_size - num_logical[slot])
         reserve = 0 if holds or holders == 0 else watermark_blocks
-        while need > pool.num_free[0] - reserve and not blocked:
+        while need > num_free[0] - reserve and not blocked:
             tail -= 1
-            while tail > position and (pool.num_held[order[tail]] == 0 or (since_admission[order[tail]] < quantum)):
+            while tail > position and (num_held[order[tail]] == 0 or (since_admission[order[tail]] < quantum)):
                 tail -= 1
             if tail <= position:
                 break
             victim = int(order[tail])
-            if pool.num_held[victim] <= swap_room:
-                swap_room -= pool.num_held[victim]
+            if num_held[victim] <= swap_room:
+                swap_room -= num_held[victim]
             else:
                 computed[victim] = 0
             release(pool, victim, index)
@@ -115,17 +117,18 @@ def _walk(
             num_preempted += 1
         if holders == 0:
             reserve = 0
-        if need > pool.num_free[0] - reserve:
+        if need > num_free[0] - reserve:
             blocked = True
             if index is not None:  # noqa: SIM102
-                if not holds and pool.num_held[slot] > 0:
+                if not holds and num_held[slot] > 0:
                     release(pool, slot, index)
                     computed[slot] = 0
             continue
         if not holds:
             holders += 1
             since_admission[slot] = 0
-        allocate(pool, slot, max(need, 0), index)
+        if need > 0:
+            allocate(pool, slot, need, index)
         batch_slot[num_rows] = slot
         batch_tokens[num_rows] = want
         num_rows += 1

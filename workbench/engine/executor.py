@@ -17,7 +17,7 @@ from workbench.protocols import KeepAction, SamplingAction
 from workbench.signals import BoolArray, FloatArray, IntArray
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True, slots=True)
 class Batch:
     """One engine step: n rows, each a decode token or a chunk of prefill. Shapes [n] unless said otherwise."""
 
@@ -42,7 +42,7 @@ class Batch:
         return self.slot_block_table[self.slot]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True, slots=True)
 class StepResult:
     """What a step did. Measurements have shape [n], NaN where the row drew no token or cannot say."""
 

@@ -114,6 +114,7 @@ def next_batch(
             numbers[LOST, s] = max(numbers[LOST, s], before[s])
     flags[SAMPLES, :] = False
     flags[DECODES, :] = False
+    num_held, num_logical = pool.num_held, pool.num_logical
     batch, samples, num_decodes, widest = np.empty((9, n), np.int64), np.empty(n, np.bool_), 0, 0
     for i in range(n):
         s = slot[i]
@@ -130,11 +131,11 @@ def next_batch(
         batch[B_SLOT, i], batch[B_REQUEST, i], batch[B_START, i], batch[B_TOKENS, i] = s, r, start, tokens[i]
         batch[B_INDEX, i], batch[B_PROMPT, i] = numbers[GENERATED, s], numbers[PROMPT, s]
         batch[B_OUTPUT, i], batch[B_KIND, i] = numbers[OUTPUT, s], numbers[KIND, s]
-        batch[B_BLOCKS, i] = pool.num_logical[s]
-        widest = max(widest, pool.num_logical[s])
+        batch[B_BLOCKS, i] = num_logical[s]
+        widest = max(widest, num_logical[s])
     num_waiting = 0
     for i in range(order.shape[0]):
-        num_waiting += pool.num_held[order[i]] == 0
+        num_waiting += num_held[order[i]] == 0
     return batch, samples, num_preempted, num_decodes, num_waiting, widest
 
 

@@ -1,0 +1,42 @@
+"""A validation study is read into arms: roles, loads, settings; what is wrong with one is said in one line."""
+
+from pathlib import Path
+
+import pytest
+
+from workbench.errors import InputError
+from workbench.validation_study import study_tasks
+
+STUDY = Path(__file__).resolve().parents[1] / "workbench" / "scenarios" / "validation.toml"
+
+
+def test_the_study_that_comes_with_the_project(tmp_path):
+    tasks = study_tasks(STUDY, tmp_path)
+    roles = [task.extra.get("role") for task in tasks]
+    assert roles == sorted(roles, key=lambda role: {"record": 0, "calibrate": 1, None: 2}[role])
+    ranked = [t for t in tasks if t.extra.get("role") is None and t.extra["load"] == "overload"]
+    settings = {t.extra["setting"] for t in ranked}
+    assert len(settings) >= 12
+    assert all(sum(t.extra["setting"] == s for t in ranked) >= 2 for s in settings), "intervals need seeds"
+    fitted = {t.seed for t in tasks if t.extra.get("role") == "calibrate"}
+    assert not fitted & {t.seed for t in ranked}
+    assert len({t.directory for t in tasks}) == len(tasks)
+    by_seed = [t.seed for t in ranked]
+    assert by_seed == sorted(by_seed), "settings of one seed follow each other"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("[loads]", "[leads]", "did you mean 'loads'"),
+        ('load = "overload"', 'load = "overlode"', "did you mean 'overload'"),
+        ('settings = ["fcfs", "mlfq"', 'settings = ["fcfs", "mlfg"', "did you mean 'mlfq'"),
+        ("[ranked]", "[ranked", "not valid TOML"),
+    ],
+)
+def test_a_broken_study_is_one_line(tmp_path, old, new, message):
+    text = STUDY.read_text().replace("validation_prompts.jsonl", str(STUDY.with_name("validation_prompts.jsonl")))
+    path = tmp_path / "study.toml"
+    path.write_text(text.replace(old, new, 1))
+    with pytest.raises(InputError, match=message):
+        study_tasks(path, tmp_path)
