@@ -55,9 +55,9 @@ def fit_step_cost(
     relative = predicted[keep] / steps.elapsed_s[keep] - 1.0
     host, row, kv, pair, chunk, mass = solution[:NUM_RATES]
     dense_at_knots = np.concatenate([[0.0], np.cumsum(solution[NUM_RATES:])])
-    # Times as long as predicted, weighed by time: so a run keeps its total.
+    # Relative errors favour short steps: scaled so that the steps together take as long as they did, pauses included.
+    scale = float(steps.elapsed_s.sum() / predicted.sum())
     noise = np.quantile(steps.elapsed_s / np.maximum(predicted, 1e-12), (np.arange(NOISE_GRID) + 0.5) / NOISE_GRID)
-    scale = float(noise.mean())
     table = np.interp(np.arange(int(knots[-1]) + 1), knots, dense_at_knots)
     rows = max(2, int(steps.sampled.max()) + 1)
     cost = StepCost(
@@ -70,7 +70,7 @@ def fit_step_cost(
         pair_s=scale * float(pair),
         chunk_s=scale * float(chunk),
         mass_s=scale * float(mass),
-        noise=noise / scale,
+        noise=noise / noise.mean(),
         dense_flop_per_token=flops[0],
         output_flop_per_sample=flops[1],
         attention_flop_per_pair=flops[2],
@@ -81,6 +81,7 @@ def fit_step_cost(
     figures = {
         "step_mape_fit": float(np.mean(np.abs(relative))),
         "step_bias_fit": float(np.mean(relative)),
+        "step_time_scale": scale,
         "steps_left_out": float((~keep).sum()),
         "steps_fitted": float(keep.sum()),
         "step_noise_floor": noise_floor(steps),

@@ -160,3 +160,28 @@ def recorded_steps(arms: Sequence[Path], kv_bytes_per_token: float, flops: tuple
     return RecordedSteps(
         **dict(zip(RecordedSteps.__dataclass_fields__, map(np.concatenate, zip(*parts, strict=True)), strict=True))
     )
+
+
+COLUMNS = ("text", "prompt", "token_index", "kind", "entropy_raw_nats", "temperature_applied", "dropped_mass", "ended")
+
+
+def write_tokens(path: Path, tokens: RecordedTokens) -> None:
+    """Recorded tokens as one small Parquet table, single precision; `read_tokens` gives them back."""
+    columns = {name: getattr(tokens, name) for name in COLUMNS}
+    for name in ("entropy_at", "varentropy_at"):
+        for i, t in enumerate(tokens.temperatures):
+            columns[f"{name}_{t:g}"] = getattr(tokens, name)[:, i]
+    frame = pl.DataFrame(columns)
+    frame.with_columns(pl.col(pl.Float64).cast(pl.Float32)).write_parquet(path, compression="zstd")
+
+
+def read_tokens(path: Path | str) -> RecordedTokens:
+    frame = pl.read_parquet(path).with_columns(pl.col(pl.Float32).cast(pl.Float64))
+    names = [name for name in frame.columns if name.startswith("entropy_at_")]
+    temperatures = [name.removeprefix("entropy_at_") for name in names]
+    return RecordedTokens(
+        **{name: frame[name].to_numpy() for name in COLUMNS},
+        entropy_at=np.column_stack([frame[f"entropy_at_{t}"].to_numpy() for t in temperatures]),
+        varentropy_at=np.column_stack([frame[f"varentropy_at_{t}"].to_numpy() for t in temperatures]),
+        temperatures=np.array([float(t) for t in temperatures]),
+    )

@@ -59,6 +59,7 @@ class ArmPair:
     live: Records
     simulated: Records
     step_error: FloatArray  # predicted / measured - 1, per step
+    outside: float  # share of recorded steps with more tokens than the step-cost table was fitted to
     side_by_side: Mapping[str, tuple[Any, Any]]  # what usually explains an error: (live, simulated)
 
     def value(self, which: str, metric: str) -> float:
@@ -105,13 +106,14 @@ def simulate_again(arm: Path, calibration: Calibration) -> ArmPair:
         live=records_of(requests, steps),
         simulated=records_of(made, made_steps),
         step_error=step_errors(arm, calibration.step_cost),
+        outside=calibration.step_cost.outside(steps["num_tokens"].to_numpy()),
         side_by_side={
             "KV blocks": (manifest["num_blocks"], plant.config.num_blocks),
             "block size": (manifest["block_size"], plant.config.block_size),
             "mean rows a step": (_mean(steps, "num_running"), _mean(made_steps, "num_running")),
             "mean tokens a step": (_mean(steps, "num_tokens"), _mean(made_steps, "num_tokens")),
             "steps": (len(steps), len(made_steps)),
-            "host overhead a step (ms)": (None, calibration.step_cost.host_s * 1e3),
+            "host overhead a step (ms)": ("in the record", round(calibration.step_cost.host_s * 1e3, 3)),
             "KV read share": (_kv_share(steps), _kv_share(made_steps)),
         },
     )
@@ -209,6 +211,20 @@ def tau_b(x: Sequence[float], y: Sequence[float]) -> float | None:
     return None if np.isnan(value) else float(value)
 
 
+def validation_table(pairs: Sequence[ArmPair]) -> pl.DataFrame:
+    """A row per arm: what was measured, what was simulated, the signed relative errors."""
+    rows = []
+    for pair in pairs:
+        row: dict[str, Any] = {"load": pair.load, "setting": pair.setting, "seed": pair.seed}
+        row["step_err"] = float(pair.step_error.mean())
+        row["step_mape"] = float(np.abs(pair.step_error).mean())
+        for name, metric in COMPARED.items():
+            live, simulated = pair.value("live", metric), pair.value("simulated", metric)
+            row |= {f"{name}_live": live, f"{name}_simulated": simulated, f"{name}_err": simulated / live - 1.0}
+        rows.append(row)
+    return pl.DataFrame(rows, infer_schema_length=None)
+
+
 def validation_figures(pairs: Sequence[ArmPair], ranked_by: str = "e2e_mean_s") -> dict[str, float | int | str | None]:
     """All figures over the arms given; None where undefined."""
     errors = np.concatenate([pair.step_error for pair in pairs])
@@ -225,6 +241,8 @@ def validation_figures(pairs: Sequence[ArmPair], ranked_by: str = "e2e_mean_s") 
     by_load: dict[str, list[ArmPair]] = {}
     for pair in pairs:
         by_load.setdefault(pair.load, []).append(pair)
+    for load, group in by_load.items():
+        figures[f"outside_frac_{load}"] = float(np.mean([p.outside for p in group]))
     busiest = max(by_load.values(), key=len)
     live, simulated = ({
         setting: np.array([p.value(which, ranked_by) for p in sorted(busiest, key=lambda p: p.seed) if p.setting == setting])

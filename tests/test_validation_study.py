@@ -28,9 +28,9 @@ def test_the_study_that_comes_with_the_project(tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("[loads]", "[leads]", "did you mean 'loads'"),
-        ('load = "overload"', 'load = "overlode"', "did you mean 'overload'"),
-        ('settings = ["fcfs", "mlfq"', 'settings = ["fcfs", "mlfg"', "did you mean 'mlfq'"),
+        ("[loads]", "[leads]", "did you mean loads"),
+        ('load = "overload"', 'load = "overlode"', "did you mean overload"),
+        ('settings = ["fcfs", "mlfq"', 'settings = ["fcfs", "mlfg"', "did you mean mlfq"),
         ("[ranked]", "[ranked", "not valid TOML"),
     ],
 )

@@ -60,7 +60,7 @@ def test_a_run_simulated_again_is_the_same_run(arms, calibration):
     assert figures["top1_regret"] == 0.0
     assert figures["kendall_tau"] is None, "one seed cannot tell settings apart"
     for pair in pairs:
-        assert all(live is None or live == simulated for live, simulated in pair.side_by_side.values())
+        assert all(live == simulated for live, simulated in pair.side_by_side.values() if not isinstance(live, str))
 
 
 def test_a_slower_machine_shows_as_a_signed_error(arms, calibration):

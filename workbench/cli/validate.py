@@ -17,6 +17,9 @@ def validate(
         Path | None, typer.Option(help="Use this calibration; else every third live arm is fitted and left out.")
     ] = None,
     ranked_by: Annotated[str, typer.Option(help="Figure settings are ranked by, less is better.")] = "e2e_mean_s",
+    fit_seed: Annotated[
+        int | None, typer.Option(help="Judged arms of this seed are fitted for step times too, and not judged.")
+    ] = None,
     record: Annotated[
         Path | None,
         typer.Option(help="First run the live arms of this study into RUN, e.g. workbench/scenarios/validation.toml."),
@@ -33,13 +36,15 @@ def validate(
     TPOT p50 5 %, TTFT mean 10 %, Kendall tau 0.9 over at least 20 pairs of settings that differ live, regret of the best
     setting 2 %.
     """
+    import polars as pl
     from rich.table import Table
 
     from sims.calibrate import calibrate
     from sims.calibration import read_calibration
     from sims.recorded import find_recorded_arms, manifest_of
-    from sims.validate import COMPARED, MIN_RESOLVED, simulate_again, validation_figures
+    from sims.validate import COMPARED, MIN_RESOLVED, simulate_again, validation_figures, validation_table
     from workbench.errors import InputError
+    from workbench.record import write_atomically
 
     out = Output(as_json)
     if record is not None:
@@ -58,6 +63,9 @@ def validate(
         raise InputError(f"{run} holds no live arm of engine {engine!r}; workbench deploy --run records one")
     seen = [arm for arm in mine if roles[arm] == "calibrate"]
     judged = [arm for arm in mine if not roles[arm]]
+    if fit_seed is not None:  # a machine drifts within the hour: steps recorded among those judged tell its speed then
+        seen += [arm for arm in judged if manifest_of(arm)["seed"] == fit_seed]
+        judged = [arm for arm in judged if arm not in seen]
     if calibration is not None:
         fitted = read_calibration(calibration)
     else:
@@ -77,15 +85,27 @@ def validate(
             pairs.append(simulate_again(arm, fitted))
             tell((index + 1) / len(judged))
     figures = validation_figures(pairs, ranked_by)
-    table = Table("arm", "load", "step", *COMPARED, title="signed error of the simulator, held-out live arms")
-    for pair in pairs:
-        errors = [pair.value("simulated", m) / pair.value("live", m) - 1.0 for m in COMPARED.values()]
-        table.add_row(pair.setting, pair.load, f"{pair.step_error.mean():+.1%}", *(f"{e:+.1%}" for e in errors))
+    arms_table = validation_table(pairs)
+    write_atomically(run / "validation.csv", arms_table.write_csv(float_precision=6).encode())
+    table = Table(
+        "load", "setting", "arms", "step", *COMPARED, title="mean signed error of the simulator, held-out live arms"
+    )
+    for row in arms_table.group_by("load", "setting", maintain_order=True).agg(
+        pl.len().alias("arms"), *(pl.col(f"{name}_err").mean() for name in ("step", *COMPARED))
+    ).sort("load").iter_rows(named=True):  # fmt: skip
+        errors = ("-" if (e := row[f"{name}_err"]) is None else f"{e:+.1%}" for name in ("step", *COMPARED))
+        table.add_row(row["load"], row["setting"], str(row["arms"]), *errors)
     out.say(table)
+    for load, group in arms_table.group_by("load", maintain_order=True):
+        told = ", ".join(f"{name} {group[f'{name}_err'].mean():+.1%}" for name in ("step", *COMPARED))
+        out.say(f"{load[0]}: {told}; {figures[f'outside_frac_{load[0]}']:.1%} of steps outside the step-cost table")
     worst = max(pairs, key=lambda p: abs(p.value("simulated", "e2e_mean_s") / p.value("live", "e2e_mean_s") - 1.0))
-    out.say(f"side by side, live and simulated, for the arm that is furthest off ({worst.setting}):")
+    out.say(f"side by side, live and simulated, for the arm that is furthest off ({worst.setting}, {worst.load}):")
     for name, (live, simulated) in worst.side_by_side.items():
         out.say(f"  {name:28} {live} | {simulated}")
+    floor = fitted.figures.get("step_noise_floor")
+    if floor is not None:
+        out.say(f"steps of equal batches differ by {floor:.1%} among themselves on the recorded machine")
     missed = [
         f"{name} {value:.3f} > {limit}"
         for name, limit in LIMITS.items()
@@ -100,4 +120,4 @@ def validate(
         )
     for line in missed:
         out.say(f"missed: {line}")
-    out.done(not missed, figures)
+    out.done(not missed, figures, {"table": run / "validation.csv"})

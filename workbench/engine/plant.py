@@ -459,7 +459,7 @@ class EnginePlant:
     def _standing_observation(self, point: DecisionPoint) -> Observation:
         """The observation of a point: views of arrays that each step fills anew."""
         flags, steps = self._heads[point]
-        head = {
+        head: dict[str, Any] = {
             "step": self.step_index,
             "active": read_only(flags[row.ACTIVE]),
             "joined": read_only(flags[row.JOINED]),

@@ -136,7 +136,7 @@ def next_batch(
     num_waiting = 0
     for i in range(order.shape[0]):
         num_waiting += num_held[order[i]] == 0
-    return batch, samples, num_preempted, num_decodes, num_waiting, widest
+    return batch, samples, num_preempted, num_decodes, num_waiting, int(widest)
 
 
 @njit(cache=True)
