@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -61,6 +62,28 @@ def test_keys_are_distinct_and_depend_on_contents_only(tmp_path):
     assert content_key(plan(trace=str(one)), 0) == content_key(plan(trace=str(two)), 0)
     two.write_text("arrival_s,prompt_tokens,output_tokens\n0,5,5\n1,5,6\n")
     assert content_key(plan(trace=str(one)), 0) != content_key(plan(trace=str(two)), 0)
+
+
+def test_keys_ignore_the_order_of_toml_keys_and_the_folder_asked_from(tmp_path, monkeypatch):
+    from workbench.scenario import load_scenario
+
+    one, two = tmp_path / "one.toml", tmp_path / "deep" / "two.toml"
+    two.parent.mkdir()
+    one.write_text(
+        "seeds = [0]\n[workload]\nnum_requests = 5\nmax_tokens = 9\n[engine]\nmax_running = 4\nblock_size = 8\n"
+    )
+    two.write_text("[engine]\nblock_size = 8\nmax_running = 4\n[workload]\nmax_tokens = 9\nnum_requests = 5\n")
+    key = content_key(load_scenario(one), 0)
+    monkeypatch.chdir(tmp_path / "deep")
+    assert content_key(load_scenario(Path("two.toml")), 0) == key
+    assert content_key(load_scenario(one), 1) != key
+
+
+@pytest.mark.long
+def test_fifty_thousand_point_seed_pairs_have_distinct_keys():
+    points = random_points([parse_axis("workload.rate_per_s=1.0..9.0")], 500, 7)
+    keys = {task.key for task in tasks_of(plan(), points, range(100))}
+    assert len(keys) == 50_000
 
 
 def test_more_random_points_never_change_the_first_ones():
