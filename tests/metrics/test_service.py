@@ -24,7 +24,8 @@ def test_nothing_completed_is_one_full_object_with_reasons() -> None:
     tables = fake_tables("-", 0)
     figures, counts = metrics_of(refuse(tables["requests"], 1), tables["steps"].clear())
     assert set(figures) == set(NAMES)
-    assert counts == {"arrived": 48, "completed": 0, "refused": 48, "one_token": 0, "no_first_token": 0}
+    given_up = {"timed_out": 0, "cancelled": 0}
+    assert counts == {"arrived": 48, "completed": 0, "refused": 48, **given_up, "one_token": 0, "no_first_token": 0}
     for name in ("ttft_p99_s", "tpot_p50_s", "e2e_mean_s", "nll_nats", "energy_per_token_j"):
         assert figures[name].value is None
         assert figures[name].reason
