@@ -99,9 +99,8 @@ def _run(out: Output, path: Path, python: Path, model: str, out_dir: Path, role:
         for done, seed in enumerate(scenario.seeds):
             requests, _ = live_requests(live, scenario.workload, seed)
             work = Path(tempfile.mkdtemp(prefix="deploy-"))
-            (work / "scenario.toml").write_bytes(path.read_bytes())
             task = {
-                "model": str(model_directory(model, scenario.live.dtype)), "scenario": str(work / "scenario.toml"),
+                "model": str(model_directory(model, scenario.live.dtype)), "scenario": str(path.resolve()),
                 "record": str(work / "spool"), "answer": str(work / "answer.json"), "seed": seed,
                 "engine": {"max_num_seqs": settings.max_running, "max_num_batched_tokens": settings.token_budget},
                 "requests": [
