@@ -107,3 +107,21 @@ def vidur_like_requests_per_s(trace: Path | None, repeats: int, *, count: int = 
     steps = plant.telemetry.step_table()
     speed = Speed(count / seconds, seconds / plant.step_index * 1e6, float(steps["num_running"].mean()))
     return speed, f"{notes}; entropies drawn for every token"
+
+
+def sweep_efficiency(points: int = 48) -> tuple[float, float]:
+    """(points a second on one process, share of twice that on two), by the clock on the wall, start of the workers included."""
+    from workbench.scenario import parse_scenario
+    from workbench.sweep import LocalWorkers, grid_points, simulate_task, tasks_of
+
+    base = {"workload": {"num_requests": 1500}, "controllers": {"order": {"kind": "entropy-aging"}}}
+    rates = [0.5 + 0.25 * i for i in range(points)]
+    tasks = tasks_of(parse_scenario(base), grid_points([("workload.rate_per_s", rates)]), [0])
+    simulate_task(tasks[0].scenario, 0)  # what is compiled stays compiled
+    seconds = []
+    for jobs in (1, 2):
+        start = time.perf_counter()
+        for _ in LocalWorkers(jobs).run(tasks):
+            pass
+        seconds.append(time.perf_counter() - start)
+    return points / seconds[0], seconds[0] / (2.0 * seconds[1])

@@ -245,7 +245,7 @@ class DaskWorkers:
             submit(simulate_task, t.scenario, t.seed, key=f"sweep-{t.key}", retries=RETRIES, pure=True): t
             for t in tasks
         }
-        for future in as_completed(list(futures)):
+        for future in as_completed(list(futures), loop=self.client.loop):
             yield futures[future], future.result()
 
 

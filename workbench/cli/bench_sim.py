@@ -15,13 +15,16 @@ def bench_sim(
         Path, typer.Option(help="Azure conversation trace, for its lengths; absent: the built-in generator.")
     ] = Path("../shared/data/traces/azure_llm_2023/AzureLLMInferenceTrace_conv.csv"),
     repeats: Annotated[int, typer.Option(help="The best of so many runs counts.", min=1)] = 3,
+    sweep: Annotated[
+        bool, typer.Option(help="Also a sweep on one and on two processes (a minute, idle cores).")
+    ] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Decode tokens a second with 256 sequences and three controllers; requests a second on the vidur-like scenario.
 
     Time is processor time of this process, the compilation of the first run left out. Exit 1 where a target is missed.
     """
-    from sims.speed import controlled_tokens_per_s, vidur_like_requests_per_s
+    from sims.speed import controlled_tokens_per_s, sweep_efficiency, vidur_like_requests_per_s
 
     out = Output(as_json)
     with out.progress("bench sim") as tell:
@@ -37,6 +40,12 @@ def bench_sim(
         "vidur_like_step_us": requests.step_us,
         "vidur_like_mean_running": requests.mean_running,
     }
+    if sweep:
+        figures["sweep_points_per_s"], figures["sweep_efficiency_2"] = sweep_efficiency()
+        out.say(
+            f"sweep: {figures['sweep_points_per_s']:.2f} points/s on one process, {figures['sweep_efficiency_2']:.0%} of "
+            "twice that on two"
+        )
     out.say(
         f"controlled: {tokens.per_s:,.0f} decode tokens/s, {tokens.step_us:.0f} us a step of {tokens.mean_running:.0f} "
         f"sequences (target {TOKENS_TARGET:,.0f})"
