@@ -1,6 +1,8 @@
 """A fleet against a lone engine, dispatchers against what they promise, failures against what must survive."""
 
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from multiprocessing import get_context
 
 import numpy as np
 import pytest
@@ -61,7 +63,9 @@ def test_a_fleet_with_all_controllers_is_recorded_and_replayed(tmp_path):
         hardware={"num_replicas": 2, "dispatcher": "two-choices"}, level="full",
         faults={"failure": {"mean_gap_s": 0.5, "repair_s": 0.2}},
     )  # fmt: skip
-    first, again = (run_arm(plan, 3, tmp_path / name) for name in ("a", "b"))
+    first = run_arm(plan, 3, tmp_path / "a")
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as another:
+        again = another.submit(run_arm, plan, 3, tmp_path / "b").result()
     assert read_manifest(first)["tables"] == read_manifest(again)["tables"]
     assert sum(read_manifest(first)["notes"]["replicas"]["failures"]) > 0
     result = replay_arm(first)
