@@ -1,4 +1,10 @@
-"""How fast the simulator runs: the two scenarios of `workbench bench sim`."""
+"""How fast the simulator runs: the two scenarios of `workbench bench sim`.
+
+A controlled step of 256 sequences takes about 280 microseconds of processor time. By `cProfile` on processor time a tenth is
+the keep rule, less than a tenth the tokens, a third all compiled passes together; the rest is the visible loop: three
+decisions with their records and some thirty calls from Python into compiled code. Two million tokens a second would need
+128 microseconds, so steps of the controllers in compiled code as well.
+"""
 
 import time
 from collections.abc import Callable
