@@ -146,7 +146,7 @@ def test_placeholders_change_nothing(steered, prompts, tmp_path, asynchronous):
     assert applied(one) == applied(two)
 
 
-FORCED_PREEMPTION = {"num_gpu_blocks_override": 20, "block_size": 32, "max_num_seqs": 16}
+FORCED_PREEMPTION = {"num_gpu_blocks_override": 20, "block_size": 32, "max_num_seqs": 16, "max_model_len": 256}
 
 
 @pytest.mark.parametrize("kind", ["fcfs", "entropy-aging"])
