@@ -467,7 +467,7 @@ class EnginePlant:
             "measured": read_only(flags[row.MEASURED]),
             "measured_step": read_only(steps),
         }
-        shown = {name: read_only(values) for name, values in zip(MEASUREMENTS, self._shown, strict=True)}
+        shown: dict[str, Any] = {name: read_only(values) for name, values in zip(MEASUREMENTS, self._shown, strict=True)}
         if point is DecisionPoint.TEMPERATURE:
             return TemperatureObservation(**head, token_index=read_only(self.generated), **shown)
         if point is DecisionPoint.KEEP:
