@@ -467,7 +467,9 @@ class EnginePlant:
             "measured": read_only(flags[row.MEASURED]),
             "measured_step": read_only(steps),
         }
-        shown: dict[str, Any] = {name: read_only(values) for name, values in zip(MEASUREMENTS, self._shown, strict=True)}
+        shown: dict[str, Any] = {
+            name: read_only(values) for name, values in zip(MEASUREMENTS, self._shown, strict=True)
+        }
         if point is DecisionPoint.TEMPERATURE:
             return TemperatureObservation(**head, token_index=read_only(self.generated), **shown)
         if point is DecisionPoint.KEEP:
