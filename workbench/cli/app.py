@@ -35,6 +35,7 @@ VERBS = {
     "prune": "workbench.cli.prune:prune",
     "route": "workbench.cli.route:route",
     "deploy": "workbench.cli.deploy:deploy",
+    "claims": "workbench.cli.claims:claims",
     "report": "workbench.cli.report:report",
     "doctor": "workbench.cli.doctor:doctor",
 }
