@@ -24,7 +24,7 @@ class Estimate:
         return self.mean + self.half_width
 
     def __str__(self) -> str:
-        if self.half_width == 0.0:
+        if self.half_width == 0.0 or np.isnan(self.half_width):
             return f"{self.mean:.4g}"
         return f"{self.mean:.4g} +- {self.half_width:.2g}"
 
