@@ -79,7 +79,8 @@ def report(
         .group_by("context", "predictor", maintain_order=True)
         .agg(pl.col("error", "missed_mass", "oracle_missed_mass").mean())
     )
-    lines = [*duel_sentences(fought), *quality, *proof, entropy_sentence(figures)]
+    spread = float(steps.filter(pl.col("arm") == "none")["entropy_nats"].std())
+    lines = [*duel_sentences(fought), *quality, *proof, entropy_sentence(figures, spread)]
     sections = [
         section("What to use", lines[: len(lines) - len(proof) - 1]),
         section(

@@ -100,9 +100,11 @@ def certificate_sentences(curve: pl.DataFrame, certificates: pl.DataFrame) -> li
     return out
 
 
-def entropy_sentence(figures: Sequence[ArmFigures]) -> str:
+def entropy_sentence(figures: Sequence[ArmFigures], entropy_spread_nats: float) -> str:
+    """`entropy_spread_nats`: standard deviation of the dense H_raw, what a unit of the simulator's latent level is worth."""
     law, texts = entropy_law(figures)
     return (
-        f"Entropy: dH_raw = {law.text(2, signed=True)} nats a unit of dropped mass (mean over layers and heads), {texts} texts; "
-        "that slope is what the simulator's pruning feedback imitates."
+        f"Entropy: dH_raw = {law.text(2, signed=True)} nats a unit of dropped mass (mean over layers and heads), {texts} texts in "
+        f"each context. H_raw varies by {entropy_spread_nats:.2f} nats here, so that is a pruning feedback of "
+        f"{law.value / entropy_spread_nats:+.2f} in the simulator's latent units (`KindLaw.pruning_feedback`, default 0.5)."
     )
