@@ -1,7 +1,7 @@
 """Run the experiments that claims need, keep what they measured, and decide. A rerun reuses what is finished.
 
 OUT/evidence/<experiment>-<size>-seed<k>.json     quantities with intervals, and how long it took
-OUT/work/<experiment>-<size>-seed<k>/             its runs, resumable by themselves
+OUT/work/<experiment>-<size>-seed<k>-<revision>/  its runs, resumable by themselves
 """
 
 import json
@@ -28,6 +28,14 @@ class Row:
     trouble: str = ""
 
 
+@dataclass(frozen=True)
+class Ledger:
+    """Decided claims, and everything their experiments measured: experiment -> quantity."""
+
+    rows: Sequence[Row]
+    found: Mapping[str, Mapping[str, Measured]]
+
+
 def measured(name: str, setting: Setting, out: Path) -> Mapping[str, Measured]:
     """The quantities of one experiment, from disk where this size, seed and revision has been measured."""
     key = f"{name}-{'quick' if setting.quick else 'full'}-seed{setting.seed}"
@@ -38,7 +46,9 @@ def measured(name: str, setting: Setting, out: Path) -> Mapping[str, Measured]:
         if kept.get("revision") == revision:
             return {q: _read(one) for q, one in kept["quantities"].items()}
     started = time.monotonic()
-    here = Setting(setting.quick, setting.seed, out / "work" / key, setting.jobs, setting.tell)
+    # Runs of another revision are not taken for this one's.
+    place = out / "work" / f"{key}-{(revision or 'unversioned')[:12]}"
+    here = Setting(setting.quick, setting.seed, place, setting.jobs, setting.tell)
     found = experiment(name)(here)
     body = {"experiment": name, "revision": revision, "seconds": round(time.monotonic() - started, 1)}
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -55,7 +65,7 @@ def _read(kept: Mapping[str, object]) -> Measured:
     return Measured(**{k: ends.get(k, 0.0) if v is None else v for k, v in kept.items()})  # type: ignore[arg-type]
 
 
-def run_claims(claims: Sequence[Claim], setting: Setting, out: Path, say: Callable[[str], None]) -> list[Row]:
+def run_claims(claims: Sequence[Claim], setting: Setting, out: Path, say: Callable[[str], None]) -> Ledger:
     """Every claim decided, in order. An experiment that fails leaves its claims inconclusive, and says why."""
     names = list(dict.fromkeys(c.experiment for c in claims if c.experiment is not None))
     found: dict[str, Mapping[str, Measured]] = {}
@@ -75,4 +85,4 @@ def run_claims(claims: Sequence[Claim], setting: Setting, out: Path, say: Callab
         of = found.get(claim.experiment or "", {})
         mine = {q.name: of[q.name] for q in claim.quantities if q.name in of}
         rows.append(Row(claim, decide(claim, mine), mine, trouble.get(claim.experiment or "", "")))
-    return rows
+    return Ledger(rows, found)

@@ -93,6 +93,14 @@ ENTROPIC_TIME = (
         ),
     ),
     Claim(
+        id="et-superadditive-own-numbers", source=ET, says="the whole is more than its parts, by the paper's own table",
+        definition="ln of the paper's range for the whole over the product of its single parts; above 0 at both ends shows it",
+        experiment="counterexamples",
+        quantities=tuple(Quantity(f"own_{name}", f"excess ln gain, {name}", above(0.0))
+                         for name in ("latency", "throughput", "tau_rate")),
+        caution="the ends are those of the paper's range: this row is arithmetic on its table, not a measurement",
+    ),
+    Claim(
         id="et-contraction-conditional", source=ET, says="the temperature loop contracts (with a gain below 2/V_max)",
         definition="certificates gain-bound and clamp-contraction recomputed; violation 0 is a proof",
         experiment="certificates",

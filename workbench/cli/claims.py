@@ -15,6 +15,9 @@ def claims(
     seed: Annotated[int, typer.Option(help="Seed of everything drawn.")] = 0,
     jobs: Annotated[int, typer.Option(help="Processes that simulate.")] = 2,
     out: Annotated[Path, typer.Option(help="Evidence, runs and page; a rerun resumes there.")] = Path("runs/claims"),
+    markdown: Annotated[
+        Path | None, typer.Option(help="Write the short table between the claims markers of this file.")
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """The papers' claims with verdicts: reproduced, partly, not reproduced, false in general, inconclusive, not testable."""
@@ -31,9 +34,14 @@ def claims(
 
     wanted = chosen(id)
     with output.progress("claims") as tell:
-        rows = run_claims(wanted, Setting(quick, seed, out, jobs, tell), out, output.say)
+        ledger = run_claims(wanted, Setting(quick, seed, out, jobs, tell), out, output.say)
+    rows = ledger.rows
     command = f"workbench claims{' --quick' if quick else ''} --seed {seed}"
-    page = write_page(rows, out / ("claims.html" if id is None else f"{id}.html"), command)
+    page = write_page(ledger, out / ("claims.html" if id is None else f"{id}.html"), command)
+    if markdown is not None:
+        from workbench.claims.short_table import write_short_table
+
+        write_short_table(rows, command + (f" {id}" if id else ""), markdown)
     output.say(_table(rows))
     undecided = (Verdict.INCONCLUSIVE, Verdict.NOT_TESTABLE)
     figures = {

@@ -15,8 +15,9 @@ from workbench.claims.interval import over_seeds
 from workbench.claims.setting import Setting
 from workbench.factorial import FactorialSettings, switches
 from workbench.main_job import BASE_TEMPERATURE, MEMORIES, SLO, ArmTask, capacity_per_s, find_trace, run_in_processes
-from workbench.metrics.figure import Undefined
+from workbench.metrics.figure import Undefined, Value
 from workbench.metrics.leaf import Cell, Leaf
+from workbench.metrics.records import Records
 from workbench.metrics.table import BY_NAME
 from workbench.record import read_manifest
 from workbench.scenario import Scenario, parse_scenario
@@ -34,6 +35,12 @@ GAINS = {
     "kv_bytes": ("kv_gb_per_request", -1),
     "energy": ("energy_per_token_j", -1),
     "entropy_error": ("entropy_error_nats", -1),
+}
+# What the baseline is held by in a cell, from the simulator's own accounting: name of the share, metric, divisor or none.
+HELD_BY = {
+    "queue_share": ("queue_wait_mean_s", "e2e_mean_s"),
+    "kv_peak_frac": ("kv_used_peak_frac", None),
+    "preemptions": ("preemptions_per_request", None),
 }
 TARGET_NATS = 0.9
 LOADS_FULL = (0.6, 0.95, 1.2)
@@ -94,16 +101,31 @@ def measure(setting: Setting) -> Mapping[str, Measured]:
     for key, cell in cells.items():
         values = {code: np.array([arm_values(cell[code, seed].directory) for seed in seeds]) for code in ARMS}
         found |= {f"{key}_{name}": one for name, one in quantities(values).items()}
+        base = [cell["-", seed].directory for seed in seeds]
+        for name, (metric, per) in HELD_BY.items():
+            shares = [value_of(d, metric) / (value_of(d, per) if per else 1.0) for d in base]
+            found[f"{key}_held_{name}"] = over_seeds(np.array(shares))
     setting.tell(1.0)
     return found
 
 
 def arm_values(directory: Path) -> FloatArray:
     """The metrics of GAINS of one arm, NaN where undefined."""
+    records = records_of(directory)
+    return np.array([_number(BY_NAME[metric].compute(records)) for metric, _ in GAINS.values()])
+
+
+def value_of(directory: Path, metric: str) -> float:
+    return _number(BY_NAME[metric].compute(records_of(directory)))
+
+
+def records_of(directory: Path) -> Records:
     leaf = Leaf(directory, Cell("sim", None, None), "-", 0, read_manifest(directory))
-    records = leaf.records(with_token_times=False)
-    row = [BY_NAME[metric].compute(records) for metric, _ in GAINS.values()]
-    return np.array([np.nan if isinstance(value, Undefined) else value for value in row])
+    return leaf.records(with_token_times=False)
+
+
+def _number(value: Value) -> float:
+    return np.nan if isinstance(value, Undefined) else value
 
 
 def quantities(values: Mapping[str, FloatArray]) -> dict[str, Measured]:
