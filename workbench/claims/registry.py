@@ -59,7 +59,7 @@ ENTROPIC_TIME = (
     _single("et-pruning-alone", "P", "entropic pruning", 0.85, 1.20, 1.25),
     Claim(
         id="et-kv-bandwidth", source=ET, says="KV bandwidth falls by 20 to 30 %",
-        definition=f"{SIMULATED}: KV bytes read per completed request with pruning alone; mass process fitted to SmolLM2",
+        definition=f"{SIMULATED}: KV bytes read per completed request with pruning alone, 5 % of the mass dropped; mass process fitted to SmolLM2",
         experiment="factorial", quantities=(_gain("kv_bytes", "P", 0.20, "KV bytes saved"),),
     ),
     Claim(
@@ -70,7 +70,7 @@ ENTROPIC_TIME = (
     ),
     Claim(
         id="et-oscillation", source=ET, says="entropy oscillates 15 to 20 % less",
-        definition=f"{SIMULATED}: mean |H - H*| of tempered entropy, the loop against the constant temperature it starts at",
+        definition=f"{SIMULATED}: mean |H - H*| of tempered entropy, the loop against the constant temperature of equal mean entropy",
         experiment="factorial", quantities=(_gain("entropy_error", "T", 0.15, "distance from the target saved"),),
         caution="the entropy process does not answer to the text: the outer loop is measured by `workbench temper`",
     ),
