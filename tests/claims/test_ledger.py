@@ -1,0 +1,104 @@
+"""The ledger keeps evidence, decides again from what is kept, and its page, map and short table say what was decided."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from workbench.claims import ledger
+from workbench.claims.authority import authority_map, cells_of, effect, held_by
+from workbench.claims.claim import Measured, Verdict
+from workbench.claims.ledger import run_claims
+from workbench.claims.page import write_page
+from workbench.claims.registry import chosen
+from workbench.claims.setting import Setting
+from workbench.claims.short_table import write_short_table
+from workbench.errors import InputError
+
+
+def setting(tmp_path: Path) -> Setting:
+    return Setting(quick=True, seed=0, directory=tmp_path)
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    made: list[str] = []
+
+    def experiment(name: str):
+        def measure(setting: Setting):
+            made.append(name)
+            return {"expansion": Measured(1.0, 1.0, 1.0, "given")}
+
+        return measure
+
+    monkeypatch.setattr(ledger, "experiment", experiment)
+    monkeypatch.setattr(ledger, "git_revision", lambda: "abc")
+    return made
+
+
+def test_a_rerun_reuses_and_falsified_evidence_changes_the_verdict(calls: list[str], tmp_path: Path) -> None:
+    claims = chosen("et-contraction-any-gain")
+    first = run_claims(claims, setting(tmp_path), tmp_path, lambda line: None)
+    again = run_claims(claims, setting(tmp_path), tmp_path, lambda line: None)
+    assert calls == ["counterexamples"]
+    assert [row.verdict for row in (*first.rows, *again.rows)] == [Verdict.FALSE, Verdict.FALSE]
+    (path,) = (tmp_path / "evidence").iterdir()
+    kept = json.loads(path.read_text())
+    kept["quantities"]["expansion"] |= {"value": -0.5, "low": -0.5, "high": -0.5}
+    path.write_text(json.dumps(kept))
+    falsified = run_claims(claims, setting(tmp_path), tmp_path, lambda line: None)
+    assert falsified.rows[0].verdict is Verdict.REPRODUCED
+
+
+def test_page_and_short_table(calls: list[str], tmp_path: Path) -> None:
+    done = run_claims(chosen("et-contraction-any-gain"), setting(tmp_path), tmp_path, lambda line: None)
+    page = write_page(done, tmp_path / "claims.html", "workbench claims --quick --seed 0").read_text()
+    assert "false in general" in page
+    assert "<svg" in page
+    assert "workbench claims --quick --seed 0 et-contraction-any-gain" in " ".join(page.split())
+    target = tmp_path / "README.md"
+    target.write_text("before\n<!-- claims -->\nold\n<!-- /claims -->\nafter\n")
+    write_short_table(done.rows, "workbench claims", target)
+    text = target.read_text()
+    assert "| false in general |" in text
+    assert "old" not in text
+    assert text.startswith("before")
+    assert text.endswith("after\n")
+    target.write_text("no markers")
+    with pytest.raises(InputError, match="claims"):
+        write_short_table(done.rows, "workbench claims", target)
+
+
+def test_an_experiment_without_inputs_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def experiment(name: str):
+        def measure(setting: Setting):
+            raise InputError("no record here")
+
+        return measure
+
+    monkeypatch.setattr(ledger, "experiment", experiment)
+    (row,) = run_claims(chosen("edrm-trend"), setting(tmp_path), tmp_path, lambda line: None).rows
+    assert row.verdict is Verdict.INCONCLUSIVE
+    assert row.trouble == "no record here"
+
+
+def test_authority_map() -> None:
+    def around(x: float, half: float) -> Measured:
+        return Measured(x, x - half, x + half, "given")
+
+    found = {
+        f"tight_1.2_{code}_{metric}": around(0.1 if code == "P" else -0.1 if code == "S" else 0.0, 0.02)
+        for code in ("S", "T", "P", "STP")
+        for metric in ("latency", "throughput", "tau_per_busy_s")
+    }
+    found |= {
+        "tight_1.2_held_queue_share": around(0.7, 0.1),
+        "tight_1.2_held_kv_peak_frac": around(1.0, 0.0),
+    }
+    assert cells_of(found) == ["tight_1.2"]
+    assert [effect(found[f"tight_1.2_{code}_latency"]) for code in ("S", "T", "P")] == ["down", "none", "up"]
+    assert "KV blocks" in held_by(found, "tight_1.2")
+    html = authority_map(found)
+    assert html.count('class="up"') == 3
+    assert html.count('class="down"') == 3
+    assert authority_map({}) == ""
