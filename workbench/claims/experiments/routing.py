@@ -1,6 +1,7 @@
 """EDRM on recorded generations of SmolLM2-135M: tokens and accuracy, the trend as a predictor, bimodality.
 
-Everything is greedy and paired over the recorded questions; token accounts include the probe. By extraction.
+Everything is greedy and paired over the recorded questions; token accounts include the probe. By extraction. The record is one;
+another seed redraws the resamples, not the questions.
 
 TASK_saved         1 - tokens(rule) / tokens(always CoT)
 TASK_accuracy      accuracy(rule) - accuracy(always CoT)
