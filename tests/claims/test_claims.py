@@ -1,5 +1,7 @@
 """Verdicts: the whole interval on one side, falsified data changes the verdict, every row of the ledger is well formed."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -18,11 +20,12 @@ from workbench.claims.claim import (
     join_settings,
     never_above,
 )  # fmt: skip
-from workbench.claims.experiments import EXPERIMENTS
+from workbench.claims.experiments import EXPERIMENTS, factorial
 from workbench.claims.experiments.factorial import ARMS, GAINS, quantities
 from workbench.claims.interval import bootstrap, over_seeds
 from workbench.claims.picture import interval_picture
 from workbench.claims.registry import CELL, CLAIMS, chosen
+from workbench.claims.setting import Setting
 from workbench.errors import InputError
 
 BY_ID = {claim.id: claim for claim in CLAIMS}
@@ -148,3 +151,14 @@ def test_exact_cases() -> None:
 
     assert expansion(3.0) == pytest.approx(1.0, abs=0.02)  # |1 - 3| - 1
     assert expansion(1.5) == pytest.approx(-0.5, abs=0.02)
+
+
+def test_every_seed_has_a_slice_of_the_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trace = tmp_path / "trace.csv"
+    trace.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n")
+    monkeypatch.setattr(factorial, "find_trace", lambda asked: trace)
+    for quick in (True, False):
+        setting = Setting(quick=quick, seed=0, directory=tmp_path)
+        for seed in (0, 7, 100, 107, 12345):
+            workload = factorial.scenario_of(setting, seed, "tight", 1.0, 1.0).workload
+            assert workload.first_request + workload.num_requests <= factorial.SLICED_REQUESTS

@@ -1,6 +1,7 @@
 """The 2x2x2 factorial in the simulator: an H100 with Llama-3-8B under the Azure conversation trace, common random numbers.
 
-Arms of one seed share requests, arrivals and draws; each seed takes the next slice of the trace. Every quantity is a mean of
+Arms of one seed share requests, arrivals and draws; each seed takes the next slice of the trace, and begins
+again after the last. Every quantity is a mean of
 paired log ratios over seeds: gain = exp(mean ln(arm / baseline)) - 1, oriented so that more is better; super-additivity
 is ln gain of all three minus the sum of the three alone (multiplicative null), or the same with gains (additive null).
 """
@@ -43,6 +44,7 @@ HELD_BY = {
     "preemptions": ("preemptions_per_request", None),
 }
 ANY_TARGET_NATS = 1.0  # of the saturated arm, which has no loop
+SLICED_REQUESTS = 18_000  # slices are taken from so many; the trace has 19,366
 LOADS_FULL = (0.6, 0.95, 1.2)
 LOADS_QUICK = (1.2,)
 
@@ -58,7 +60,7 @@ def scenario_of(setting: Setting, seed: int, memory: str, rate_per_s: float, tar
             "workload": {
                 "trace": trace,
                 "num_requests": requests,
-                "first_request": seed * requests if trace else 0,
+                "first_request": seed % (SLICED_REQUESTS // requests) * requests if trace else 0,
                 "rate_per_s": rate_per_s,
             },
             "hardware": {"kv_memory_frac": MEMORIES[memory]},
