@@ -1,6 +1,6 @@
 """The engine's clock on a SimPy environment, and moments of it at an exact time and priority."""
 
-import math
+from heapq import heappush
 
 import simpy
 
@@ -37,18 +37,10 @@ class SimClock:
 
 
 class Moment(simpy.Event):
-    """An event that will happen for certain; at one time, lower priorities happen first."""
+    """An event at exactly `at_s`; of those at one time, lower priorities happen first."""
 
-    def __init__(self, env: simpy.Environment, delay_s: float, priority: int) -> None:
+    def __init__(self, env: simpy.Environment, at_s: float, priority: int) -> None:
         super().__init__(env)
         self._ok, self._value = True, None
-        env.schedule(self, priority=priority, delay=delay_s)
-
-
-def moment(env: simpy.Environment, delay_s: float, priority: int, *, until_s: float | None = None) -> Moment:
-    """`delay_s` from now, or at exactly `until_s`, although times are sums of floats."""
-    if until_s is not None:
-        delay_s = until_s - env.now
-        while env.now + delay_s != until_s:
-            delay_s = math.nextafter(delay_s, math.inf if env.now + delay_s < until_s else -math.inf)
-    return Moment(env, delay_s, priority)
+        # SimPy schedules by delay, and not every time is a sum of `now` and a float: this is its queue, by time.
+        heappush(env._queue, (at_s, priority, next(env._eid), self))

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import simpy
 
-from sims.clock import SimClock, Timeline, moment
+from sims.clock import Moment, SimClock, Timeline
 from sims.dispatcher import CentralQueue, Choice, make_policy
 from sims.executor import SimExecutor
 from sims.replica import ReplicaEngine, Waits
@@ -160,7 +160,7 @@ class Fleet:
             if self._turn[replica] == turn:
                 self._acting = replica
 
-        moment(self.env, delay_s, priority).callbacks.append(act)
+        Moment(self.env, self.env.now + delay_s, priority).callbacks.append(act)
 
     def _gate(self, replica: int) -> None:
         self._state[replica] = Waits.GATE
@@ -185,7 +185,7 @@ class Fleet:
             if time_s >= self.config.horizon_s:
                 break
             if time_s > env.now:
-                yield moment(env, time_s - env.now, ARRIVALS, until_s=time_s)
+                yield Moment(env, time_s, ARRIVALS)
             self._dispatch(r)
         self._all_arrived = True
 
