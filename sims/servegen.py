@@ -6,7 +6,8 @@ A folder holds, per client k,
     chunk-k-dataset.json   window start -> {"input_tokens": "{tokens: probability, ..}", "output_tokens": ..}
 
 Each client is a renewal process with the window's gap distribution (shape kept, scale set by the rate); lengths are drawn from
-the latest window that has any. Input and output are drawn apart: their joint distribution is not published.
+the latest window that has any; a client without a data set is left out, and the notes say how many. Input and output are
+drawn apart: their joint distribution is not published.
 Source: Xiang et al., ServeGen (2025), Apache 2.0. Deviates: a gap that crosses into the next window is drawn anew there.
 """
 
@@ -56,9 +57,11 @@ def read_servegen(folder: Path | str, count: int, seed: int) -> Trace:
     files = sorted(folder.glob("chunk-*-trace.csv"), key=lambda p: (len(p.name), p.name))
     if not files:
         raise InputError(f"{folder}: no ServeGen client in it (chunk-K-trace.csv); give a folder such as deepseek-r1")
-    clients = [
-        (_windows(path), *_datasets(path.with_name(path.name.replace("trace.csv", "dataset.json")))) for path in files
-    ]
+    lengths_of = {path: path.with_name(path.name.replace("trace.csv", "dataset.json")) for path in files}
+    with_lengths = [path for path in files if lengths_of[path].is_file()]
+    if not with_lengths:
+        raise InputError(f"{lengths_of[files[0]]} is missing beside its trace; no client here has token counts")
+    clients = [(_windows(path), *_datasets(lengths_of[path])) for path in with_lengths]
     starts = sorted({w.start_s for windows, _, _ in clients for w in windows if w.rate_per_s > 0.0})
     if not starts:
         raise InputError(f"{folder}: every rate is 0; there is no request to draw")
@@ -91,6 +94,10 @@ def read_servegen(folder: Path | str, count: int, seed: int) -> Trace:
         "drawn from ServeGen client statistics (Apache 2.0), not recorded requests: equal seeds give equal requests",
         f"{len(clients)} clients, from {arrival[order[0]]:.0f} s of their day",
     ]
+    if len(with_lengths) < len(files):
+        notes.append(
+            f"{len(files) - len(with_lengths)} clients left out: no data set of token counts beside their trace"
+        )
     if skipped:
         notes.append(f"{skipped} client windows left out: a rate but no token counts")
     if have < count:
@@ -143,8 +150,6 @@ def _datasets(path: Path) -> tuple[dict[float, Lengths], dict[float, Lengths]]:
                     if values.min() < 0 or not np.all(weights >= 0.0) or not 0.0 < weights.sum() < math.inf:
                         raise ValueError(f"{name} of window {start} is no distribution of token counts")
                     into[float(start)] = Lengths(values, np.cumsum(weights) / weights.sum())
-    except FileNotFoundError:
-        raise InputError(f"{path} is missing beside its trace") from None
     except (OSError, ValueError, SyntaxError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{path}: not a ServeGen data set ({error})") from None
     return inputs, outputs

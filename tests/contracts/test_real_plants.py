@@ -101,7 +101,9 @@ def valid_actions(scenario: Scenario, point: DecisionPoint) -> int:
 
 
 def needs_keys(point: DecisionPoint, table: dict[str, Any]) -> bool:
-    return bool(getattr(build_controller(point, table, {"vocab_size": 50, "delay_steps": 0}), "needs_keys", False))
+    return point is DecisionPoint.KEEP and bool(
+        getattr(build_controller(point, table, {"vocab_size": 50, "delay_steps": 0}), "needs_keys", False)
+    )
 
 
 @pytest.mark.parametrize(
