@@ -1,7 +1,7 @@
 """Run the experiments that claims need, keep what they measured, and decide. A rerun reuses what is finished.
 
 OUT/evidence/<experiment>-<size>-seed<k>.json     quantities with intervals, and how long it took
-OUT/work/<experiment>-<size>-seed<k>-<revision>/  its runs, resumable by themselves
+OUT/runs/<experiment>-<size>-seed<k>-<revision>/  its runs, resumable by themselves
 """
 
 import json
@@ -47,7 +47,7 @@ def measured(name: str, setting: Setting, out: Path) -> Mapping[str, Measured]:
             return {q: _read(one) for q, one in kept["quantities"].items()}
     started = time.monotonic()
     # Runs of another revision are not taken for this one's.
-    place = out / "work" / f"{key}-{(revision or 'unversioned')[:12]}"
+    place = out / "runs" / f"{key}-{(revision or 'unversioned')[:12]}"
     here = Setting(setting.quick, setting.seed, place, setting.jobs, setting.tell)
     found = experiment(name)(here)
     body = {"experiment": name, "revision": revision, "seconds": round(time.monotonic() - started, 1)}
