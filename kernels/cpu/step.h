@@ -38,8 +38,8 @@ static void decoder_step(const StepArgs& a, int threads) {
   {
     const int thread = omp_get_thread_num(), team = omp_get_num_threads();
     // Rows of their own whose keys and values stay in a core's cache: each thread takes its share of rows in order, and
-    // asks for the memory of the next row while it works on one.
-    const bool in_order = distinct && tokens >= 2 * team && longest * kv_heads * d * 4 <= 512 * 1024;
+    // asks for the memory of the next row while it works on one. Not with a keep-list: that would fetch what it drops.
+    const bool in_order = !a.keep && distinct && tokens >= 2 * team && longest * kv_heads * d * 4 <= 512 * 1024;
     AttentionScratch scratch;
     std::vector<float> out(size_t(group * d)), lse(static_cast<size_t>(group)), dense(static_cast<size_t>(group));
     const auto norm = [&](const bf16* weight) {
