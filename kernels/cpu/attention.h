@@ -13,85 +13,93 @@ INLINE void prefetch_rows(const T* p, int64_t stride, int64_t count, int64_t d) 
       __builtin_prefetch(reinterpret_cast<const char*>(p + t * stride) + byte);
 }
 
-// scores[g][t] for `count` tokens of one block and G queries at once: each key is read and widened once.
-// ND: head size / 16 when known at compile time, else 0.
-template <int ND, int G, class T>
-INLINE void score_some(const float* q, int64_t d, const T* keys, int64_t stride, int64_t count, float* scores,
+// scores[g][t] for `count` tokens of one block and G queries at once: each key is read and widened once. D: the head size
+// when known at compile time, else 0. TOKENS keys at a time share the loads of the queries.
+template <int D, int G, class T>
+INLINE void score_some(const float* q, int64_t head_size, const T* keys, int64_t stride, int64_t count, float* scores,
                        int64_t score_stride) {
-  const int64_t nd = ND ? ND : d / W;
-  for (int64_t t0 = 0; t0 < count; t0 += W) {
-    const int64_t n = count - t0 < W ? count - t0 : W;
-    vf partial[G][16];
-    for (int64_t t = 0; t < W; ++t) {
-      const T* key = keys + (t0 + (t < n ? t : n - 1)) * stride;
-      vf sum[G] = {};
+  constexpr int TOKENS = HAS_BF16_PRODUCTS ? 1 : 2;  // 32 registers hold the queries anyway
+  const int64_t d = D ? D : head_size;
+  for (int64_t t0 = 0; t0 < count; t0 += N) {
+    const int64_t n = count - t0 < N ? count - t0 : N;
+    vn partial[G][N];
+    for (int64_t t = 0; t < N; t += TOKENS) {
+      const T* key[TOKENS];
+      for (int i = 0; i < TOKENS; ++i) key[i] = keys + (t0 + (t + i < n ? t + i : n - 1)) * stride;
+      vn sum[TOKENS][G] = {};
 #pragma GCC unroll 8
-      for (int64_t j = 0; j < nd; ++j) {
-        const vf k = load16(key + j * W);
+      for (int64_t j = 0; j < d; j += N) {
+        vn k[TOKENS];
+#pragma GCC unroll 2
+        for (int i = 0; i < TOKENS; ++i) k[i] = load_n(key[i] + j);
 #pragma GCC unroll 4
-        for (int g = 0; g < G; ++g) sum[g] += load16(q + g * d + j * W) * k;
+        for (int g = 0; g < G; ++g) {
+          const vn query = load_n(q + g * d + j);
+#pragma GCC unroll 2
+          for (int i = 0; i < TOKENS; ++i) sum[i][g] += query * k[i];
+        }
       }
 #pragma GCC unroll 4
-      for (int g = 0; g < G; ++g) partial[g][t] = sum[g];
+      for (int g = 0; g < G; ++g)
+#pragma GCC unroll 2
+        for (int i = 0; i < TOKENS; ++i) partial[g][t + i] = sum[i][g];
     }
     for (int g = 0; g < G; ++g) {
-      const vf s = sums16(partial[g]);
+      const vn s = sums_n(partial[g]);
       float* out = scores + g * score_stride + t0;
-      if (n == W)
-        store16(out, s);
+      if (n == N)
+        store_n(out, s);
       else
         for (int64_t t = 0; t < n; ++t) out[t] = s[t];
     }
   }
 }
 
-template <int ND, class T>
+template <int D, class T>
 INLINE void score_block(const float* q, int64_t group, int64_t d, const T* keys, int64_t stride, int64_t count, float* scores,
                         int64_t score_stride) {
   int64_t g = 0;
   const auto some = [&]<int G>() {
-    for (; g + G <= group; g += G) score_some<ND, G>(q + g * d, d, keys, stride, count, scores + g * score_stride, score_stride);
+    for (; g + G <= group; g += G) score_some<D, G>(q + g * d, d, keys, stride, count, scores + g * score_stride, score_stride);
   };
-  if constexpr (ND == 4) some.template operator()<4>();
-  if constexpr (ND == 4) some.template operator()<3>();
-  if constexpr (ND != 0) some.template operator()<2>();
+  if constexpr (D == 64) some.template operator()<4>();
+  if constexpr (D == 64) some.template operator()<3>();
+  if constexpr (D != 0) some.template operator()<2>();
   some.template operator()<1>();
 }
 
-// out[g][:] += sum over tokens of p[g][t] * value[t][:], for G queries at once.
-template <int ND, int G, class T>
-INLINE void mix_block(const float* p, int64_t p_stride, int64_t d, const T* values, int64_t stride, int64_t count,
-                      float* out) {
-  const int64_t slices = ND ? 1 : d / W;
-  constexpr int N = ND ? ND : 1;
-  for (int64_t slice = 0; slice < slices; ++slice) {
-    vf acc[G][N];
+// out[g][:] += sum over tokens of p[g][t] * value[t][:], for G queries and WIDE vectors of the head at once.
+template <int G, int WIDE, class T>
+INLINE void mix_some(const float* p, int64_t p_stride, int64_t d, const T* values, int64_t stride, int64_t count, float* out) {
+  for (int64_t first = 0; first < d; first += WIDE * N) {
+    vn acc[G][WIDE];
     for (int g = 0; g < G; ++g)
-      for (int j = 0; j < N; ++j) acc[g][j] = load16(out + g * d + (slice + j) * W);
+      for (int j = 0; j < WIDE; ++j) acc[g][j] = load_n(out + g * d + first + j * N);
     for (int64_t t = 0; t < count; ++t) {
-      vf v[N];
-#pragma GCC unroll 8
-      for (int j = 0; j < N; ++j) v[j] = load16(values + t * stride + (slice + j) * W);
+      vn v[WIDE];
+#pragma GCC unroll 4
+      for (int j = 0; j < WIDE; ++j) v[j] = load_n(values + t * stride + first + j * N);
 #pragma GCC unroll 4
       for (int g = 0; g < G; ++g)
-#pragma GCC unroll 8
-        for (int j = 0; j < N; ++j) acc[g][j] += p[g * p_stride + t] * v[j];
+#pragma GCC unroll 4
+        for (int j = 0; j < WIDE; ++j) acc[g][j] += p[g * p_stride + t] * v[j];
     }
     for (int g = 0; g < G; ++g)
-      for (int j = 0; j < N; ++j) store16(out + g * d + (slice + j) * W, acc[g][j]);
+      for (int j = 0; j < WIDE; ++j) store_n(out + g * d + first + j * N, acc[g][j]);
   }
 }
 
-template <int ND, class T>
-INLINE void mix_group(const float* p, int64_t p_stride, int64_t group, int64_t d, const T* values, int64_t stride,
+template <int D, class T>
+INLINE void mix_block(const float* p, int64_t p_stride, int64_t group, int64_t head_size, const T* values, int64_t stride,
                       int64_t count, float* out) {
+  const int64_t d = D ? D : head_size;
   int64_t g = 0;
   const auto some = [&]<int G>() {
-    for (; g + G <= group; g += G) mix_block<ND, G>(p + g * p_stride, p_stride, d, values, stride, count, out + g * d);
+    for (; g + G <= group; g += G) mix_some<G, D ? 4 : 1>(p + g * p_stride, p_stride, d, values, stride, count, out + g * d);
   };
-  if constexpr (ND == 4) some.template operator()<4>();
-  if constexpr (ND == 4) some.template operator()<3>();
-  if constexpr (ND != 0) some.template operator()<2>();
+  if constexpr (D != 0 && HAS_BF16_PRODUCTS) some.template operator()<4>();
+  if constexpr (D != 0) some.template operator()<3>();
+  if constexpr (D != 0) some.template operator()<2>();
   some.template operator()<1>();
 }
 
@@ -109,7 +117,7 @@ struct AttentionScratch {
 // dense_lse: [group] log-sum-exp over dropped blocks too, or null. Blocks a keep-list drops are not read otherwise.
 // next_table: blocks of the row this thread takes next, `next_blocks` of them: their memory is asked for meanwhile, and
 // this row's was asked for before; null: memory is asked for `AHEAD` blocks in advance within the row.
-template <int ND, class T>
+template <int D, class T>
 void attend_group(const CacheView<T>& cache, const int32_t* table, int64_t context, int64_t first_token,
                   const uint8_t* keep, int64_t kv_head, const float* q, int64_t group, AttentionScratch& scratch,
                   float* out, float* lse, float* mass, int64_t mass_stride, float* mass_mean, float* dense_lse,
@@ -150,7 +158,7 @@ void attend_group(const CacheView<T>& cache, const int32_t* table, int64_t conte
   };
   for (int64_t i = 0; i < n; ++i) {
     ask(cache.keys, i);
-    score_block<ND>(q, group, d, rows_of(cache.keys, segments[i]), stride, segments[i].count, scores + segments[i].offset, width);
+    score_block<D>(q, group, d, rows_of(cache.keys, segments[i]), stride, segments[i].count, scores + segments[i].offset, width);
   }
   if (next_table == nullptr)
     for (int64_t i = 0; i < n && i < AHEAD; ++i) prefetch_rows(rows_of(cache.values, segments[i]), stride, segments[i].count, d);
@@ -179,7 +187,7 @@ void attend_group(const CacheView<T>& cache, const int32_t* table, int64_t conte
   }
   for (int64_t i = 0; i < n; ++i) {
     ask(cache.values, i);
-    mix_group<ND>(scores + segments[i].offset, width, group, d, rows_of(cache.values, segments[i]), stride, segments[i].count, out);
+    mix_block<D>(scores + segments[i].offset, width, group, d, rows_of(cache.values, segments[i]), stride, segments[i].count, out);
   }
   if (dense_lse) {  // what was dropped: keys only, never part of the result
     for (int64_t g = 0; g < group; ++g) dense_lse[g] = lse[g];
@@ -188,7 +196,7 @@ void attend_group(const CacheView<T>& cache, const int32_t* table, int64_t conte
       if (!keep || keep[b]) continue;
       const int64_t first = b * size < first_token ? first_token - b * size : 0;
       const Segment segment{b, first, (context - b * size < size ? context - b * size : size) - first, 0};
-      score_block<ND>(q, group, d, rows_of(cache.keys, segment), stride, segment.count, scratch.scores.data(), size + W);
+      score_block<D>(q, group, d, rows_of(cache.keys, segment), stride, segment.count, scratch.scores.data(), size + W);
       for (int64_t g = 0; g < group; ++g)
         for (int64_t t = 0; t < segment.count; ++t) {
           const float s = scratch.scores[size_t(g * (size + W) + t)];
@@ -201,9 +209,9 @@ void attend_group(const CacheView<T>& cache, const int32_t* table, int64_t conte
 
 template <class T, class... Args>
 void attend(const CacheView<T>& cache, Args&&... args) {
-  if constexpr (HAS_BF16_PRODUCTS && std::is_same_v<T, bf16>) {  // elsewhere one version is enough
-    if (cache.head_size == 64) return attend_group<4>(cache, std::forward<Args>(args)...);
-    if (cache.head_size == 128) return attend_group<8>(cache, std::forward<Args>(args)...);
+  if constexpr (std::is_same_v<T, bf16>) {  // for float32 one version is enough
+    if (cache.head_size == 64) return attend_group<64>(cache, std::forward<Args>(args)...);
+    if (cache.head_size == 128) return attend_group<128>(cache, std::forward<Args>(args)...);
   }
   return attend_group<0>(cache, std::forward<Args>(args)...);
 }

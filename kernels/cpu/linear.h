@@ -60,21 +60,6 @@ INLINE void panel_amx(const bf16* x, int64_t k_padded, const bf16* panel, float*
 }
 #endif
 
-#if HAS_BF16_PRODUCTS
-INLINE void multiply_add(vf& sum, uint32_t pair, const bf16* w) {
-  __m512i words;
-  std::memcpy(&words, w, 64);
-  sum = (vf)_mm512_dpbf16_ps((__m512)sum, (__m512bh)_mm512_set1_epi32(int(pair)), (__m512bh)words);
-}
-#else
-INLINE void multiply_add(vf& sum, uint32_t pair, const bf16* w) {
-  vu words;
-  std::memcpy(&words, w, 64);
-  sum += __builtin_bit_cast(float, pair << 16) * (vf)(words << 16);
-  sum += __builtin_bit_cast(float, pair & 0xffff0000u) * (vf)(words & 0xffff0000u);
-}
-#endif
-
 // Weights come from memory while products run: each pass over a panel asks for its share of the next one, LINES cache
 // lines for every pair of k, so that neither waits for the other. `next` is what is asked for, up to `next_end`.
 struct Ahead {
@@ -84,6 +69,14 @@ struct Ahead {
 INLINE Ahead ahead_of(const PackedWeight& w, int64_t panel) {
   const char* first = reinterpret_cast<const char*>(w.data + panel * w.k_padded * 48);
   return {first, first + w.k_padded * 96};
+}
+
+#if HAS_BF16_PRODUCTS
+
+INLINE vf add_products(vf sum, uint32_t pair, const bf16* w) {
+  __m512i words;
+  std::memcpy(&words, w, 64);
+  return (vf)_mm512_dpbf16_ps((__m512)sum, (__m512bh)_mm512_set1_epi32(int(pair)), (__m512bh)words);
 }
 
 template <int ROWS, int LINES>  // rows of x at once; ROWS x 3 sums stay in registers
@@ -102,7 +95,7 @@ __attribute__((noinline)) void panel_rows(const bf16* x, int64_t k_padded, const
         uint32_t two;
         std::memcpy(&two, x + r * k_padded + k + 2 * pair, 4);
 #pragma GCC unroll 3
-        for (int j = 0; j < 3; ++j) multiply_add(sum[r][j], two, panel + j * 512 + pair * 32);
+        for (int j = 0; j < 3; ++j) sum[r][j] = add_products(sum[r][j], two, panel + j * 512 + pair * 32);
       }
     }
   }
@@ -131,11 +124,82 @@ INLINE void panel_any(const bf16* x, int64_t rows, int64_t k_padded, const bf16*
     panel_passes<3>(x, rows, k_padded, panel, tile, ahead);
 }
 
-// This thread's share of x W^T. x: [rows padded to 16][k_padded], k_padded beyond k zero. Calls
+#else
+
+// Without bf16 products each pair of weights is widened to two float32, and x is float32 already. Sixteen columns by up to
+// five rows: their sums, the weights and one x fill the sixteen registers of AVX2. Up to two rows keep the sums of even and
+// odd k apart, because fewer chains than that would wait for each other.
+typedef float v8 __attribute__((vector_size(32)));
+typedef uint32_t u8 __attribute__((vector_size(32)));
+
+INLINE v8 load8(const float* p) {
+  v8 v;
+  std::memcpy(&v, p, 32);
+  return v;
+}
+
+template <int ROWS>
+__attribute__((noinline)) void panel_rows(const float* x, int64_t k_padded, const bf16* panel, float* tile, Ahead& ahead) {
+  constexpr int CHAINS = ROWS <= 2 ? 2 : 1;
+  const char *next = ahead.next, *const next_end = ahead.next_end;
+  for (int64_t j = 0; j < 3; ++j) {
+    v8 sum[CHAINS][ROWS][2] = {};
+    const bf16* w = panel + j * 512;
+    for (int64_t k = 0; k < k_padded; k += 32, w += 1536) {
+      for (int64_t pair = 0; pair < 16; ++pair) {
+        if (next < next_end) {
+          __builtin_prefetch(next, 0, 2);
+          next += 64;
+        }
+        u8 low, high;
+        std::memcpy(&low, w + pair * 32, 32);
+        std::memcpy(&high, w + pair * 32 + 16, 32);
+        const v8 even0 = (v8)(low << 16), even1 = (v8)(high << 16);
+        const float* at = x + k + 2 * pair;
+#pragma GCC unroll 8
+        for (int r = 0; r < ROWS; ++r) {
+          sum[0][r][0] += even0 * at[r * k_padded];
+          sum[0][r][1] += even1 * at[r * k_padded];
+        }
+        const v8 odd0 = (v8)(low & 0xffff0000u), odd1 = (v8)(high & 0xffff0000u);
+#pragma GCC unroll 8
+        for (int r = 0; r < ROWS; ++r) {
+          sum[CHAINS - 1][r][0] += odd0 * at[r * k_padded + 1];
+          sum[CHAINS - 1][r][1] += odd1 * at[r * k_padded + 1];
+        }
+      }
+    }
+    for (int r = 0; r < ROWS; ++r)
+      for (int half = 0; half < 2; ++half) {
+        const v8 total = CHAINS == 2 ? sum[0][r][half] + sum[1][r][half] : sum[0][r][half];
+        std::memcpy(tile + r * 48 + j * 16 + half * 8, &total, 32);
+      }
+  }
+  ahead.next = next;
+}
+
+INLINE void panel_any(const float* x, int64_t rows, int64_t k_padded, const bf16* panel, float* tile, Ahead& ahead) {
+  const int64_t passes = (rows + 4) / 5;
+  for (int64_t pass = 0; pass < passes; ++pass) {
+    const int64_t r = rows * pass / passes, count = rows * (pass + 1) / passes - r;
+    const auto some = [&]<int ROWS>() { panel_rows<ROWS>(x + r * k_padded, k_padded, panel, tile + r * 48, ahead); };
+    switch (count) {
+      case 5: some.template operator()<5>(); break;
+      case 4: some.template operator()<4>(); break;
+      case 3: some.template operator()<3>(); break;
+      case 2: some.template operator()<2>(); break;
+      default: some.template operator()<1>();
+    }
+  }
+}
+
+#endif
+
+// This thread's share of x W^T. x: [rows padded to 16][k_padded] of `operand`, k_padded beyond k zero. Calls
 // epilogue(row, panel, sums) with the 48 sums of each row and panel. All threads of a team call it; no barrier inside.
 // `following`: the weight of the product after this one, whose first panel is fetched during the last of this one.
 template <class Epilogue>
-INLINE void product(const bf16* x, int64_t rows, const PackedWeight& w, const PackedWeight* following, int thread,
+INLINE void product(const operand* x, int64_t rows, const PackedWeight& w, const PackedWeight* following, int thread,
                     int threads, Epilogue&& epilogue) {
   const int64_t begin = w.panels * thread / threads, end = w.panels * (thread + 1) / threads;
   alignas(64) float tile[32 * 48];
@@ -148,7 +212,7 @@ INLINE void product(const bf16* x, int64_t rows, const PackedWeight& w, const Pa
     Ahead ahead = p + 1 < end ? ahead_of(w, p + 1) : following ? ahead_of(*following, following->panels * thread / threads) : Ahead{};
     for (int64_t r = 0; r < rows; r += 32) {
       const int64_t count = rows - r < 32 ? rows - r : 32;
-      const bf16* block = x + r * w.k_padded;
+      const operand* block = x + r * w.k_padded;
 #if HAS_BF16_PRODUCTS
       if (amx && count > 16)
         panel_amx<true>(block, w.k_padded, panel, tile);
@@ -168,10 +232,10 @@ INLINE void product(const bf16* x, int64_t rows, const PackedWeight& w, const Pa
 template <class T>
 void linear(const T* x, int64_t rows, const PackedWeight& w, const float* bias, T* y, int threads) {
   const int64_t padded = (rows + 15) / 16 * 16;
-  std::vector<bf16> copy;
-  const bf16* input = reinterpret_cast<const bf16*>(x);
-  if (padded != rows || w.k != w.k_padded || !std::is_same_v<T, bf16>) {
-    copy.assign(size_t(padded * w.k_padded), bf16{0});
+  std::vector<operand> copy;
+  const operand* input = reinterpret_cast<const operand*>(x);
+  if (padded != rows || w.k != w.k_padded || !std::is_same_v<T, operand>) {
+    copy.assign(size_t(padded * w.k_padded), operand{});
     for (int64_t r = 0; r < rows; ++r)
       for (int64_t i = 0; i < w.k; ++i) store(&copy[size_t(r * w.k_padded + i)], to_float(x[r * w.k + i]));
     input = copy.data();

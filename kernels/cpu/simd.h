@@ -7,6 +7,12 @@ typedef uint32_t vu __attribute__((vector_size(64)));
 typedef uint16_t vh __attribute__((vector_size(32)));
 constexpr int64_t W = 16;
 
+#if HAS_BF16_PRODUCTS
+using operand = bf16;  // what a product takes beside its bf16 weights
+#else
+using operand = float;
+#endif
+
 #define INLINE static inline __attribute__((always_inline))
 
 INLINE vf splat(float x) { return vf{} + x; }
@@ -77,15 +83,46 @@ INLINE vf exp16(vf x) {
   return x < -87.0f ? vf{} : result;
 }
 
-// Sums of 16 vectors: lane t of the result is the sum of v[t]'s lanes.
-INLINE vf pairs(vf a, vf b) {
+// Vectors as wide as the registers: what loops use that must keep many sums in registers.
+#if HAS_BF16_PRODUCTS
+typedef vf vn;
+constexpr int64_t N = 16;
+#else
+typedef float vn __attribute__((vector_size(32)));
+constexpr int64_t N = 8;
+#endif
+
+INLINE vn load_n(const float* p) {
+  vn v;
+  std::memcpy(&v, p, sizeof v);
+  return v;
+}
+INLINE vn load_n(const bf16* p) {
+#if HAS_BF16_PRODUCTS
+  return load16(p);
+#else
+  typedef uint16_t half __attribute__((vector_size(16)));
+  typedef uint32_t word __attribute__((vector_size(32)));
+  half h;
+  std::memcpy(&h, p, sizeof h);
+  return (vn)(__builtin_convertvector(h, word) << 16);
+#endif
+}
+INLINE void store_n(float* p, vn v) { std::memcpy(p, &v, sizeof v); }
+
+// Sums of N vectors: lane t of the result is the sum of v[t]'s lanes.
+INLINE vn pairs(vn a, vn b) {
+#if HAS_BF16_PRODUCTS
   return __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30) +
          __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+#else
+  return __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14) + __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15);
+#endif
 }
-INLINE vf sums16(const vf* v) {
-  vf level[8];
-  for (int i = 0; i < 8; ++i) level[i] = pairs(v[2 * i], v[2 * i + 1]);
-  for (int count = 4; count > 0; count /= 2)
-    for (int i = 0; i < count; ++i) level[i] = pairs(level[2 * i], level[2 * i + 1]);
+INLINE vn sums_n(const vn* v) {
+  vn level[N / 2];
+  for (int64_t i = 0; i < N / 2; ++i) level[i] = pairs(v[2 * i], v[2 * i + 1]);
+  for (int64_t count = N / 4; count > 0; count /= 2)
+    for (int64_t i = 0; i < count; ++i) level[i] = pairs(level[2 * i], level[2 * i + 1]);
   return level[0];
 }

@@ -3,12 +3,12 @@
 //
 // Every token of the batch is one row, whether it decodes or belongs to a chunk of prefill: all keys of a layer are
 // written before any query reads, and a query sees the keys up to its own position, which is the causal mask. The
-// residual stream is float32; what enters a product is rounded to bf16. gate_up has its rows interleaved, 24 of gate and
+// residual stream is float32; what enters a product is an `operand`: bf16 where the machine multiplies bf16, else float32. gate_up has its rows interleaved, 24 of gate and
 // 24 of up per panel, so that silu(gate) * up is taken from the sums while they are in registers.
 
 struct StepBuffers {
   std::vector<float> residual, qkv;
-  std::vector<bf16> normed, attended, gated;
+  std::vector<operand> normed, attended, gated;
 };
 
 static void decoder_step(const StepArgs& a, int threads) {
@@ -21,11 +21,11 @@ static void decoder_step(const StepArgs& a, int threads) {
   static thread_local StepBuffers b;  // kept between steps, so that no step allocates
   b.residual.resize(size_t(tokens * hidden));
   b.qkv.resize(size_t(tokens * width));
-  b.normed.assign(size_t(padded * hidden_padded), bf16{0});
-  b.attended.assign(size_t(padded * out_padded), bf16{0});
-  b.gated.assign(size_t(padded * down_padded), bf16{0});
+  b.normed.assign(size_t(padded * hidden_padded), operand{});
+  b.attended.assign(size_t(padded * out_padded), operand{});
+  b.gated.assign(size_t(padded * down_padded), operand{});
   float *residual = b.residual.data(), *qkv = b.qkv.data();
-  bf16 *normed = b.normed.data(), *attended = b.attended.data(), *gated = b.gated.data();
+  operand *normed = b.normed.data(), *attended = b.attended.data(), *gated = b.gated.data();
 
   int64_t longest = 0;
   bool distinct = true;
@@ -119,7 +119,7 @@ static void decoder_step(const StepArgs& a, int threads) {
       norm(layer.post_norm);
       product(normed, tokens, layer.gate_up, &layer.down, thread, team, [&](int64_t row, int64_t panel, const float* sums) {
         const int64_t first = panel * 24, count = a.intermediate - first < 24 ? a.intermediate - first : 24;
-        bf16* y = gated + row * down_padded + first;
+        operand* y = gated + row * down_padded + first;
         swiglu_row(sums, sums + 24, count, y);
       });
 #pragma omp barrier

@@ -133,7 +133,7 @@ def test_mixed_greedy_and_sampled_rows(ops):
 def test_samples_follow_the_distribution(ops, sampler):
     n, rows = 12, 4000
     z = torch.linspace(-3, 2, n)
-    p = torch.softmax(z / 0.8, dim=0).double().numpy()
+    p = torch.softmax(z.double() / 0.8, dim=0).numpy()
     tokens = np.concatenate(
         [
             run(
