@@ -1,7 +1,8 @@
 """The one closed loop: advance, observe, step, apply, record. Nothing else closes it.
 
 Within one engine step decisions come in the order of `DecisionPoint`: order, then temperature and keep, then (after the
-forward pass) reveal and route; a router that looks at no probe is asked before the order. A plant stops only where a
+forward pass) reveal and route; a router that looks at no probe is asked before the order. A live plant with a delay asks for
+keep rules first and for temperatures while the pass runs: only sampling needs them. A plant stops only where a
 controller is present; elsewhere it follows its default (first come first served, the scenario's temperature, every block
 kept).
 """

@@ -7,7 +7,7 @@ else, request life cycle, KV blocks, batching, delay, decision points, is the sa
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -94,3 +94,10 @@ class Executor(Protocol):
     def marginal_step_s(self, start: IntArray, num_tokens: IntArray) -> FloatArray:
         """Seconds each row would add to the next step: the scheduler's cost."""
         ...
+
+
+@runtime_checkable
+class BeginsEarly(Protocol):
+    """An executor that can start the pass of a batch before its temperatures are known; `execute` then ends it."""
+
+    def begin(self, batch: Batch, keep: KeepAction | None) -> None: ...

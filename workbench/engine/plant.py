@@ -22,7 +22,7 @@ import numpy as np
 from workbench.engine import slots as row
 from workbench.engine.clock import Clock
 from workbench.engine.config import EngineConfig
-from workbench.engine.executor import Batch, Executor, StepResult
+from workbench.engine.executor import Batch, BeginsEarly, Executor, StepResult
 from workbench.engine.kv_blocks import evict, new_pool, release
 from workbench.engine.patience import Patience, patience_of
 from workbench.engine.prefix_cache import PrefixIndex, new_prefix_index, publish
@@ -198,16 +198,27 @@ class EnginePlant:
             if DecisionPoint.ORDER in self.controlled:
                 yield DecisionPoint.ORDER
             num_preempted = self._form_batch(start_s)
-            if DecisionPoint.TEMPERATURE in self.controlled and self.num_samples:
-                yield DecisionPoint.TEMPERATURE
-            if DecisionPoint.KEEP in self.controlled and self.num_decodes:
-                yield DecisionPoint.KEEP
+            yield from self._decisions()
             result = self.executor.execute(self._batch, self._sampling, self._keep)
             yield from self._elapse(result.elapsed_s)
             yield from self._after_forward(result)
             self._finish_step(result, start_s, num_preempted)
             self.step_index += 1
             self.on_step()
+
+    def _decisions(self) -> Iterator[DecisionPoint]:
+        """Temperatures and keep rules. With a delay the pass starts before temperatures are asked for: only sampling needs
+        them, so that deciding takes its time while the pass runs."""
+        keeps = DecisionPoint.KEEP in self.controlled and self.num_decodes
+        tempers = DecisionPoint.TEMPERATURE in self.controlled and self.num_samples
+        early = self.executor if tempers and self.config.delay_steps else None
+        if tempers and not isinstance(early, BeginsEarly):
+            yield DecisionPoint.TEMPERATURE
+        if keeps:
+            yield DecisionPoint.KEEP
+        if isinstance(early, BeginsEarly):
+            early.begin(self._batch, self._keep)
+            yield DecisionPoint.TEMPERATURE
 
     def _ready(self) -> Generator[DecisionPoint, None, bool]:
         """Wait until a request can be served; False where the run has ended."""

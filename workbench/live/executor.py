@@ -8,6 +8,8 @@ for the record (entropies at extra temperatures, the mass that pruning dropped) 
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -37,6 +39,18 @@ STATISTICS = (
 )
 OnToken = Callable[[int, int, int], None]  # (request_id, token_index, token_id)
 OnLogits = Callable[[IntArray, IntArray, torch.Tensor], None]  # (request_id [r], token_index [r], logits [r, vocab])
+
+
+@dataclass(frozen=True)
+class Pass:
+    """A forward pass and what it was given: decode rows, their blocks, what they read."""
+
+    started_s: float
+    decode: IntArray
+    table: np.ndarray
+    kept: KeepList | None
+    rules: HeadRules | None
+    output: ForwardOutput
 
 
 class LiveExecutor:
@@ -79,6 +93,8 @@ class LiveExecutor:
         self._evicted_score = np.zeros(0)
         self._step_time = StepTime()
         self._key_index: KeyIndex | None = None  # made when a rule first asks for it
+        self._worker: ThreadPoolExecutor | None = None  # made when a pass is first begun early
+        self._begun: Future[Pass] | None = None
 
     # The Executor protocol
 
@@ -99,10 +115,22 @@ class LiveExecutor:
     def marginal_step_s(self, start: IntArray, num_tokens: IntArray) -> FloatArray:
         return self._step_time.marginal_s(start, num_tokens)
 
+    def begin(self, batch: Batch, keep: KeepAction | None) -> None:
+        """Start the pass of the batch that `execute` will be given next; temperatures can be decided meanwhile."""
+        if self._worker is None:  # all of a run's passes in one thread: OpenMP keeps a team for each that asks
+            self._worker = ThreadPoolExecutor(1, "pass", torch.set_num_threads, (torch.get_num_threads(),))
+        self._begun = self._worker.submit(self._forward, batch, keep)
+
     def execute(self, batch: Batch, sampling: SamplingAction | None, keep: KeepAction | None) -> StepResult:
+        if self._begun is None:
+            return self._finish(batch, sampling, self._forward(batch, keep))
+        assert self._worker is not None
+        begun, self._begun = self._begun, None
+        return self._worker.submit(self._finish, batch, sampling, begun.result()).result()
+
+    def _forward(self, batch: Batch, keep: KeepAction | None) -> Pass:
         started_s = time.perf_counter()
-        single = batch.num_tokens == 1
-        decode = np.flatnonzero(single)
+        decode = np.flatnonzero(batch.num_tokens == 1)
         table = batch.slot_block_table[batch.slot, : int(batch.num_blocks.max())]
         kept = self._keep_list(batch, keep, decode, table)
         forward = forward_input(batch, self._tokens, decode, table, self.decoder.device)
@@ -115,6 +143,10 @@ class LiveExecutor:
             want_mass_by_head=self.mass_by_head,
             measure_dropped=self.measure_dropped,
         )
+        return Pass(started_s, decode, table, kept, rules, output)
+
+    def _finish(self, batch: Batch, sampling: SamplingAction | None, done: Pass) -> StepResult:
+        decode, table, kept, rules, output = done.decode, done.table, done.kept, done.rules, done.output
         n, rows = batch.slot.shape[0], np.flatnonzero(batch.samples)
         columns = {name: np.full(n, np.nan) for name in STATISTICS}
         token_id = np.full(n, -1, np.int64)
@@ -123,7 +155,7 @@ class LiveExecutor:
             for name in STATISTICS:
                 columns[name][rows] = getattr(statistics, name).numpy(force=True)
             token_id[rows] = statistics.token_id.numpy(force=True)
-        elapsed_s = time.perf_counter() - started_s - output.measuring_s
+        elapsed_s = time.perf_counter() - done.started_s - output.measuring_s
         extra = self._for_the_record(batch, rows, output)
         read, dense = self._kv_tokens(batch, decode, output)
         if kept is not None and rules is not None:
