@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from workbench.errors import InputError
-from workbench.validation_study import study_tasks
+from workbench.validation_study import read_study, study_tasks
 
 STUDY = Path(__file__).resolve().parents[1] / "workbench" / "scenarios" / "validation.toml"
 
 
 def test_the_study_that_comes_with_the_project(tmp_path):
-    tasks = study_tasks(STUDY, tmp_path)
+    tasks = study_tasks(read_study(STUDY), tmp_path, 8.0)
     roles = [task.extra.get("role") for task in tasks]
     assert roles == sorted(roles, key=lambda role: {"record": 0, "calibrate": 1, None: 2}[role])
     ranked = [t for t in tasks if t.extra.get("role") is None and t.extra["load"] == "overload"]
@@ -21,6 +21,8 @@ def test_the_study_that_comes_with_the_project(tmp_path):
     fitted = {t.seed for t in tasks if t.extra.get("role") == "calibrate"}
     assert not fitted & {t.seed for t in ranked}
     assert len({t.directory for t in tasks}) == len(tasks)
+    rates = {t.extra["load"]: t.scenario.workload.rate_per_s for t in tasks if "load" in t.extra}
+    assert rates == {"idle": 2.0, "busy": 6.0, "overload": 15.2}, "shares of the capacity"
     by_seed = [t.seed for t in ranked]
     assert by_seed == sorted(by_seed), "settings of one seed follow each other"
 
@@ -39,4 +41,4 @@ def test_a_broken_study_is_one_line(tmp_path, old, new, message):
     path = tmp_path / "study.toml"
     path.write_text(text.replace(old, new, 1))
     with pytest.raises(InputError, match=message):
-        study_tasks(path, tmp_path)
+        read_study(path)

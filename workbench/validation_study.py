@@ -1,7 +1,10 @@
 """The live arms a validation rests on: some to calibrate on, and settings x loads x seeds that nobody has fitted.
 
-One TOML file (`workbench/scenarios/validation.toml`) says which. Arms go to
+One TOML file (`workbench/scenarios/validation.toml`) says which. Loads are shares of the machine's capacity, so that a study
+puts every machine under the same pressure: capacity is the rate at which the study's requests are served, first come first
+served, when all arrive at once. Arms go to
 
+    RUN/capacity/seed0                     role "capacity": tells the capacity, is neither fitted nor judged
     RUN/record/T<x>/seed0                  role "record": entropies and attention masses are fitted to them
     RUN/calibrate/<load>/<setting>/seed<k> role "calibrate": step times are fitted to them
     RUN/judged/<load>/<setting>/seed<k>    compared with their simulation
@@ -17,16 +20,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import polars as pl
+
 from workbench.errors import InputError, unknown_name
 from workbench.main_job import ArmTask
 from workbench.scenario import Scenario, parse_scenario
 
 SECTIONS = ("name", "scenario", "loads", "record", "calibrate", "ranked", "regimes", "settings")
-RECORD, CALIBRATE = "record", "calibrate"  # roles; an arm without one is judged
+CAPACITY, RECORD, CALIBRATE = "capacity", "record", "calibrate"  # roles; an arm without one is judged
+Study = Mapping[str, Any]
 
 
-def study_tasks(path: Path, run: Path) -> list[ArmTask]:
-    """Every arm of the study, in the order in which they are run. Raises `InputError`."""
+def read_study(path: Path) -> Study:
+    """The study as written, names and sections checked. Raises `InputError`."""
     try:
         study = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
@@ -42,6 +48,26 @@ def study_tasks(path: Path, run: Path) -> list[ArmTask]:
     prompts = study["scenario"].get("workload", {}).get("prompts")
     if prompts is not None:
         study["scenario"]["workload"]["prompts"] = str((path.parent / prompts).resolve())
+    study_tasks(study, path.parent, 1.0)  # every name in it is known before anything runs
+    return study
+
+
+def capacity_task(study: Study, run: Path) -> ArmTask:
+    """All requests at once, no controller."""
+    scenario = parse_scenario({"name": "capacity", **study["scenario"]}).with_changes(workload__rate_per_s=1e6)
+    return ArmTask(scenario, 0, run / CAPACITY / "seed0", None, {"role": CAPACITY})
+
+
+def capacity_requests_per_s(task: ArmTask) -> float:
+    """Requests served a second by an arm that has run."""
+    served = pl.read_parquet(task.directory / "sequences.parquet")["finished_s"].drop_nulls().drop_nans()
+    return len(served) / float(served.max())  # type: ignore[arg-type]
+
+
+def study_tasks(study: Study, run: Path, capacity_requests_per_s: float) -> list[ArmTask]:
+    """Every other arm of the study, in the order in which they are run. Raises `InputError`."""
+    rates = {name: share * capacity_requests_per_s for name, share in study["loads"].items()}
+    study = {**study, "loads": rates}
     return [*_recorded(study, run), *_calibrated(study, run), *_judged(study, run)]
 
 
@@ -54,7 +80,7 @@ def warm_up(tasks: Sequence[ArmTask]) -> None:
             replace(due[0], scenario=short, directory=Path(folder)).run()
 
 
-def _recorded(study: Mapping[str, Any], run: Path) -> list[ArmTask]:
+def _recorded(study: Study, run: Path) -> list[ArmTask]:
     tasks = []
     for t in study[RECORD]["temperatures"]:
         base = parse_scenario({"name": f"record at T = {t:g}", **study["scenario"]})
@@ -66,7 +92,7 @@ def _recorded(study: Mapping[str, Any], run: Path) -> list[ArmTask]:
     return tasks
 
 
-def _calibrated(study: Mapping[str, Any], run: Path) -> list[ArmTask]:
+def _calibrated(study: Study, run: Path) -> list[ArmTask]:
     part = study[CALIBRATE]
     return [
         _arm(study, run / CALIBRATE, load, setting, seed, {"role": CALIBRATE})
@@ -76,7 +102,7 @@ def _calibrated(study: Mapping[str, Any], run: Path) -> list[ArmTask]:
     ]
 
 
-def _judged(study: Mapping[str, Any], run: Path) -> list[ArmTask]:
+def _judged(study: Study, run: Path) -> list[ArmTask]:
     ranked, regimes = study["ranked"], study["regimes"]
     cases = [(seed, ranked["load"], setting) for seed in ranked["seeds"] for setting in study["settings"]]
     cases += [
@@ -85,7 +111,7 @@ def _judged(study: Mapping[str, Any], run: Path) -> list[ArmTask]:
     return [_arm(study, run / "judged", load, setting, seed, {}) for seed, load, setting in cases]
 
 
-def _arm(study: Mapping[str, Any], folder: Path, load: str, setting: str, seed: int, extra: dict[str, Any]) -> ArmTask:
+def _arm(study: Study, folder: Path, load: str, setting: str, seed: int, extra: dict[str, Any]) -> ArmTask:
     for name, table, what in ((load, study["loads"], "load"), (setting, study["settings"], "setting")):
         if name not in table:
             raise unknown_name(what, name, table)

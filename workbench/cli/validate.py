@@ -49,10 +49,20 @@ def validate(
     out = Output(as_json)
     if record is not None:
         from workbench.main_job import run_here
-        from workbench.validation_study import study_tasks, warm_up
+        from workbench.validation_study import (
+            capacity_requests_per_s,
+            capacity_task,
+            read_study,
+            study_tasks,
+            warm_up,
+        )
 
+        study = read_study(record)
         with out.progress("record live arms") as tell:
-            tasks = study_tasks(record, run)
+            first = capacity_task(study, run)
+            warm_up([first])
+            first.run()
+            tasks = study_tasks(study, run, capacity_requests_per_s(first))
             warm_up(tasks)
             run_here(tasks, tell)
     arms = [arm for arm in find_recorded_arms(run) if manifest_of(arm).get("plant") == "live"]
