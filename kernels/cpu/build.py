@@ -41,6 +41,9 @@ def cache_folder() -> Path:
 def _build(folder: Path) -> None:
     from torch.utils import cpp_extension
 
+    compiler = os.environ.get("CXX", "g++")
+    if shutil.which(compiler) is None:
+        raise OSError(f"no compiler {compiler!r}; install g++ and ninja, or name one in CXX")
     folder.parent.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix="build-", dir=folder.parent))
     try:
@@ -86,7 +89,8 @@ def extension() -> ModuleType | None:
         return module
     except (OSError, RuntimeError, ImportError) as problem:
         lines = str(problem).strip().splitlines() or [type(problem).__name__]
-        log.warning("no C++ kernels (%s); the cpu backend uses torch instead: slower, same results", lines[0])
+        reason = next((line for line in lines if "error:" in line), lines[0])
+        log.warning("no C++ kernels (%s); the cpu backend uses torch instead: slower, same results", reason[:200])
         return None
 
 
