@@ -2,10 +2,11 @@
 
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from workbench.errors import InputError
-from workbench.validation_study import read_study, study_tasks
+from workbench.validation_study import capacity_requests_per_s, capacity_task, read_study, study_tasks
 
 STUDY = Path(__file__).resolve().parents[1] / "workbench" / "scenarios" / "validation.toml"
 
@@ -25,6 +26,14 @@ def test_the_study_that_comes_with_the_project(tmp_path):
     assert rates == {"idle": 2.0, "busy": 6.0, "overload": 15.2}, "shares of the capacity"
     by_seed = [t.seed for t in ranked]
     assert by_seed == sorted(by_seed), "settings of one seed follow each other"
+
+
+def test_capacity_is_what_was_served_over_the_time_it_took(tmp_path):
+    task = capacity_task(read_study(STUDY), tmp_path)
+    assert not task.scenario.controllers
+    task.directory.mkdir(parents=True)
+    pl.DataFrame({"finished_s": [1.0, 4.0, None, 2.5]}).write_parquet(task.directory / "requests.parquet")
+    assert capacity_requests_per_s(task) == 3 / 4.0
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ def capacity_task(study: Study, run: Path) -> ArmTask:
 
 def capacity_requests_per_s(task: ArmTask) -> float:
     """Requests served a second by an arm that has run."""
-    served = pl.read_parquet(task.directory / "sequences.parquet")["finished_s"].drop_nulls().drop_nans()
+    served = pl.read_parquet(task.directory / "requests.parquet")["finished_s"].drop_nulls().drop_nans()
     return len(served) / float(served.max())  # type: ignore[arg-type]
 
 
