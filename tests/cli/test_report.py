@@ -43,3 +43,26 @@ def test_people_read_the_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[s
 def test_an_empty_directory_is_bad_input(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="holds no finished arm"):
         report(tmp_path, traces=True, as_json=True)
+
+
+def test_a_study_of_unmask_shows_its_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from workbench.unmasking.page import write_study
+    from workbench.unmasking.study import Study
+
+    study = Study(name="s", title="t", intro="i", command="c", columns=("a",), rows=[(1.5,)], figures={"f": 2.0})
+    study.state("two is two", True)
+    write_study(study, tmp_path / "good")
+    study.state("two is three", False)
+    write_study(study, tmp_path / "bad")
+    (tmp_path / "good" / "report.html").unlink()
+    for name, code in (("good", 0), ("bad", 1)):
+        with pytest.raises(typer.Exit) as end:
+            report(tmp_path / name, traces=True, as_json=True)
+        body = json.loads(capsys.readouterr().out)
+        assert end.value.exit_code == code
+        assert body["ok"] is (code == 0)
+        assert body["figures"] == {"f": 2.0}
+        assert "two is two" in Path(body["paths"]["report"]).read_text()
+    with pytest.raises(typer.Exit):
+        report(tmp_path / "bad", traces=True, as_json=False)
+    assert "FAILS  two is three" in capsys.readouterr().out

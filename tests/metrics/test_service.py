@@ -103,3 +103,17 @@ def test_plain_turns_every_non_finite_number_into_null() -> None:
         "b": [None, 1],
         "3": [True, None],
     }
+
+
+def test_passes_are_those_of_masked_requests_that_completed() -> None:
+    tables = fake_tables("-", 0)
+    none, _ = metrics_of(tables["requests"], tables["steps"])
+    assert none["passes_per_request"].reason == "no masked-diffusion request was completed"
+    # Every other request is masked: 4 passes each, and one that is refused, whose passes do not count.
+    ids = tables["requests"]["request_id"]
+    passes = [0 if i % 2 else (900 if i % 16 == 0 else 4) for i in ids]
+    frame = refuse(tables["requests"].with_columns(passes=pl.Series(passes)), 16)
+    found, _ = metrics_of(frame, tables["steps"])
+    assert found["passes_per_request"].value == pytest.approx(4.0)
+    revealed = frame.filter((pl.col("request_id") % 2 == 0) & (pl.col("request_id") % 16 != 0))["output_tokens"]
+    assert found["positions_per_pass"].value == pytest.approx(revealed.mean() / 4.0)

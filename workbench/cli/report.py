@@ -9,18 +9,26 @@ from workbench.cli.console import JsonFlag, Output
 
 
 def report(
-    run: Annotated[Path, typer.Argument(help="A run directory, or one arm of it.")],
+    run: Annotated[Path, typer.Argument(help="A run directory, or one arm of it; or one that unmask wrote.")],
     traces: Annotated[bool, typer.Option(help="Also write Chrome traces that Perfetto opens.")] = True,
     as_json: JsonFlag = False,
 ) -> None:
-    """Write report.html, figures.json and traces from the finished arms of a run; nothing is run again."""
+    """Write report.html, figures.json and traces from the finished arms of a run; nothing is run again.
+
+    Of a study of `workbench unmask` the page, its table and its pictures.
+    """
     from rich.table import Table
 
     from workbench.metrics import run_figures
     from workbench.report import FIGURES, write_report
     from workbench.report.verdict import verdict_of
+    from workbench.unmasking.study_file import is_study
 
     out = Output(as_json)
+    if is_study(run):
+        from workbench.cli.unmask_page import report_study
+
+        report_study(out, run)
     with out.progress("report") as tell:
         found = run_figures(run, lambda done, total: tell(0.8 * done / total))
         page = write_report(run, traces=traces, found=found)

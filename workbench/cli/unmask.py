@@ -2,11 +2,12 @@
 
 import shlex
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from workbench.cli.console import JsonFlag, Output
+from workbench.cli.unmask_page import show_study
 from workbench.errors import InputError
 
 
@@ -83,7 +84,9 @@ def unmask(
     if study or frontier:
         name = study or "frontier"
         with out.progress(f"study {name}") as tell:
-            found = run_study(name, repeats=repeats, seed=seed, tell=tell)
+            found = run_study(
+                name, repeats=repeats, seed=seed, tell=tell, directory=out_dir or Path("runs/unmask") / name
+            )
     else:
         rule = named_policy(policy, eta, knobs=parse_knobs(knobs or []), block_length=block_length, remask_below=remask)
         if not rule.uses_eta and eta != 0.1:
@@ -133,27 +136,10 @@ def unmask(
                     extra = single_pictures(setting, found, lambda share: tell(0.6 + 0.4 * share))
     directory = out_dir or Path("runs") / "unmask" / _folder(found.name)
     paths = write_study(found, directory, extra)
-    _show(out, found)
+    show_study(out, found)
     out.say(f"report: {paths['report']}")
     out.done(found.ok, found.figures, {**paths, "run": directory})
 
 
 def _folder(name: str) -> str:
     return "".join(c if c.isalnum() or c in "-_." else "-" for c in name).strip("-")
-
-
-def _show(out: Output, study: Any) -> None:
-    from rich.table import Table
-
-    from workbench.unmasking.page import cell_text
-
-    table = Table(title=study.title, title_justify="left")
-    for index, column in enumerate(study.columns):
-        table.add_column(column, justify="left" if index == 0 else "right")
-    for row in study.rows:
-        table.add_row(*(cell_text(value) for value in row))
-    out.say(table)
-    for statement in study.statements:
-        out.say(f"{'holds' if statement.holds else 'FAILS'}  {statement.text}")
-    for note in study.notes:
-        out.say(note)

@@ -20,6 +20,7 @@ from workbench.signals import BoolArray, FloatArray
 NO_TIME = "no time passed in the record"
 NO_REQUESTS = "no request arrived"
 ONE_REPLICA = "there is one replica"
+NO_DIFFUSION = "no masked-diffusion request was completed"
 NO_STEPS = "no engine step in the record"
 
 
@@ -65,6 +66,24 @@ def accuracy_frac(records: Records) -> Value:
     if np.isnan(right).all():
         return Undefined("no outcome recorded")
     return ratio(float(np.nansum(right)), records.num_requests, NO_REQUESTS)
+
+
+def passes_per_request(records: Records) -> Value:
+    """Forward passes a completed masked-diffusion request took; those of the other kind have none."""
+    return mean(_passes(records), NO_DIFFUSION)
+
+
+def positions_per_pass(records: Records) -> Value:
+    """Positions revealed a pass, over all passes of completed masked-diffusion requests."""
+    passes = records.served.request("passes")
+    diffuses = np.nan_to_num(passes) > 0.0
+    revealed = records.served.request("output_tokens")[diffuses]
+    return ratio(float(np.nansum(revealed)), float(passes[diffuses].sum()), NO_DIFFUSION)
+
+
+def _passes(records: Records) -> FloatArray:
+    passes = records.served.request("passes")
+    return passes[np.nan_to_num(passes) > 0.0]
 
 
 def refused_frac(records: Records) -> Value:

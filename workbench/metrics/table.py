@@ -86,6 +86,8 @@ METRICS: tuple[Metric, ...] = (
     Metric("temperature_mean", "T", "", "neither", "entropy", entropic.temperature_mean),
     Metric("nll_nats", "NLL at T = 1", "nats/token", "lower", "quality", entropic.nll_nats),
     Metric("dropped_mass", "Dropped mass", "share", "neither", "quality", entropic.dropped_mass),
+    Metric("passes_per_request", "Passes", "per request", "lower", "diffusion", service.passes_per_request),
+    Metric("positions_per_pass", "Revealed", "positions/pass", "higher", "diffusion", service.positions_per_pass),
     Metric("accuracy_frac", "Right answers", "share", "higher", "quality", service.accuracy_frac),
 )
 

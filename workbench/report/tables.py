@@ -73,9 +73,15 @@ THEMES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         "Mean |H − H*| is of tempered entropy; NLL is of the text at T = 1 without truncation.",
         ("entropy_mean_nats", "entropy_error_nats", "temperature_mean", "nll_nats"),
     ),
+    (
+        "Masked diffusion",
+        "Forward passes of completed masked-diffusion requests, each over all positions, and what a pass revealed.",
+        ("passes_per_request", "positions_per_pass"),
+    ),
     ("Answers", "Right answers of all that arrived; what was refused or not finished is wrong.", ("accuracy_frac",)),
 )
-ONLY_WHERE_KNOWN = ("accuracy_frac",)  # most runs have no answers to score, and say nothing about it
+# Most runs have no masked diffusion and no answers to score, and say nothing about either.
+ONLY_WHERE_KNOWN = (("passes_per_request", "positions_per_pass"), ("accuracy_frac",))
 LATENCY_GROUPS = ("ttft", "tpot", "itl", "e2e")
 IN_FULL = (
     "offered_per_s", "completed_frac", "waiting_share",
@@ -125,7 +131,7 @@ def side_by_side(cells: Sequence[CellFigures]) -> list[Table]:
     for title, note, names in THEMES:
         metrics = [BY_NAME[name] for name in names]
         kept = [m for m in metrics if any(cell.value(code, m.name) is not None for cell in cells for code in cell.arms)]
-        if not kept and names == ONLY_WHERE_KNOWN:
+        if not kept and names in ONLY_WHERE_KNOWN:
             continue
         about = f"{note} {completed_text(cells)}" if metrics[0].group in LATENCY_GROUPS else note
         if why := _reasons(cells, metrics):

@@ -24,7 +24,8 @@ from workbench.errors import InputError
 from workbench.protocols import Controller, RevealAction, RevealObservation
 from workbench.signals import FloatArray
 from workbench.unmasking.estimate import Estimate, estimate
-from workbench.unmasking.plant import Batch, UnmaskPlant, decode
+from workbench.unmasking.ledger import Batch
+from workbench.unmasking.plant import UnmaskPlant, decode
 from workbench.unmasking.predictor import OraclePredictor
 
 Policy = Controller[RevealObservation, Any, RevealAction]

@@ -39,7 +39,10 @@ def _draw(axes: Any, chart: Chart, small: bool, styles: dict[str, int]) -> None:
             half = np.nan_to_num(np.asarray(line.half_width, float))
             least = chart.floor if chart.floor is not None else np.min(y[y > 0], initial=np.inf) / 10.0
             low = np.maximum(y - half, least) if chart.log_y else y - half
-            axes.fill_between(x, low, y + half, color=colour, alpha=0.18, linewidth=0)
+            if x.size == 1:  # a band needs two points
+                axes.errorbar(x, y, yerr=[np.maximum(y - low, 0.0), half], color=colour, capsize=3, linewidth=1.0)
+            else:
+                axes.fill_between(x, low, y + half, color=colour, alpha=0.18, linewidth=0)
     if chart.log_x:
         axes.set_xscale("log", base=2)
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}" if value >= 0.01 else f"{value:.1e}")

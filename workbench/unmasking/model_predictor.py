@@ -47,13 +47,17 @@ class ModelPredictor:
 
 
 def pseudo_nll(model: MaskedModel, tokens: IntArray, positions: IntArray) -> FloatArray:
-    """[rows] mean over `positions` of -ln p(x_i | all others), each position masked alone: ln of the pseudo-perplexity."""
-    out = np.empty(tokens.shape[0])
-    for row, sequence in enumerate(tokens):
+    """[rows] mean over `positions` of -ln p(x_i | all others), each position masked alone: ln of the pseudo-perplexity.
+
+    Equal rows are computed once.
+    """
+    distinct, back = np.unique(tokens, axis=0, return_inverse=True)
+    out = np.empty(distinct.shape[0])
+    for row, sequence in enumerate(distinct):
         masked = np.repeat(sequence[None], positions.size, axis=0)
         masked[np.arange(positions.size), positions] = -1
         z = model.logits(masked)[np.arange(positions.size), positions]
         top = z.max(axis=1)
         log_sum = top + np.log(np.exp(z - top[:, None]).sum(axis=1))
         out[row] = float((log_sum - z[np.arange(positions.size), sequence[positions]]).mean())
-    return out
+    return out[back.reshape(-1)]

@@ -14,6 +14,7 @@ from workbench.record import git_revision, strict_json, versions, write_atomical
 from workbench.unmasking.charts import line_chart, panel_chart
 from workbench.unmasking.estimate import Estimate
 from workbench.unmasking.study import Cell, Study
+from workbench.unmasking.study_file import save_study
 
 STYLE = """
 body{font:15px/1.5 system-ui,sans-serif;max-width:1120px;margin:2em auto;padding:0 1em;color:#1a1a1a;background:#fff}
@@ -39,10 +40,24 @@ def cell_text(value: Cell) -> str:
 
 
 def write_study(study: Study, directory: Path, extra: Mapping[str, tuple[str, bytes]] | None = None) -> dict[str, Path]:
-    """Write report.html, table.csv, figures.json and the pictures; returns what was written, by name.
+    """Write the page and all that belongs to it, figures.json, and study.json to make the page from again.
 
-    `extra` holds further pictures: file name to (heading, bytes). Raises `InputError` where nothing can be written.
+    `extra` holds further pictures: file name to (heading, bytes). Returns what was written, by name. Raises `InputError` where
+    nothing can be written.
     """
+    paths = write_page(study, directory, extra)
+    try:
+        manifest = {"study": study.name, "command": study.command, "figures": study.figures}
+        manifest |= {"git_revision": git_revision(), "versions": versions()}
+        write_atomically(directory / "figures.json", strict_json(manifest).encode())
+        save_study(study, directory, {name: heading for name, (heading, _) in (extra or {}).items()})
+    except OSError as error:
+        raise _unwritable(directory, error) from None
+    return paths
+
+
+def write_page(study: Study, directory: Path, extra: Mapping[str, tuple[str, bytes]] | None = None) -> dict[str, Path]:
+    """Write report.html, table.csv and the pictures; returns what was written, by name. Raises `InputError`."""
     pictures: dict[str, tuple[str, bytes]] = {
         f"{chart.name}.png": (chart.title, line_chart(chart)) for chart in study.charts
     }
@@ -54,15 +69,16 @@ def write_study(study: Study, directory: Path, extra: Mapping[str, tuple[str, by
         for name, (_, content) in pictures.items():
             write_atomically(directory / name, content)
         write_atomically(directory / "table.csv", _csv(study).encode())
-        manifest = {"study": study.name, "command": study.command, "figures": study.figures}
-        manifest |= {"git_revision": git_revision(), "versions": versions()}
-        write_atomically(directory / "figures.json", strict_json(manifest).encode())
         write_atomically(directory / "report.html", _page(study, pictures).encode("utf-8", errors="replace"))
     except OSError as error:
-        raise InputError(f"cannot write {directory}: {error.strerror or error}; choose another --out") from None
+        raise _unwritable(directory, error) from None
     return {"report": directory / "report.html", "table": directory / "table.csv"} | {
         Path(name).stem: directory / name for name in pictures if name != "run.gif"
     }
+
+
+def _unwritable(directory: Path, error: OSError) -> InputError:
+    return InputError(f"cannot write {directory}: {error.strerror or error}; choose another --out")
 
 
 def _csv(study: Study) -> str:

@@ -7,14 +7,12 @@ is a request of its own; rows end on their own and cost nothing afterwards.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numba import njit
 
-from kernels.philox import uniform_fine
-from kernels.reference_numpy import logit_stats, reveal_prefix
+from kernels.reference_numpy import reveal_prefix
 from workbench.errors import InputError
 from workbench.loop import close_loop
 from workbench.protocols import (
@@ -28,35 +26,11 @@ from workbench.protocols import (
     TemperatureObservation,
 )
 from workbench.signals import BoolArray, FloatArray, IntArray
+from workbench.unmasking.ledger import Batch, Ledger
 from workbench.unmasking.orders import check_orders, random_ranks
 from workbench.unmasking.predictor import Marginals, MaskedPredictor
 from workbench.unmasking.statistics import divergence, position_statistics
-
-TOKEN_STREAM = 0x70C  # of the run's counter-based generator
-
-
-@dataclass(frozen=True)
-class Batch:
-    """What one iteration revealed: the rows that took part, their tokens before, and the positions revealed."""
-
-    iteration: int
-    rows: IntArray  # [active]
-    tokens: IntArray  # [active, length] before the reveal
-    revealed: BoolArray  # [active, length]
-    entropy_nats: FloatArray  # [active, length] marginal entropies, NaN where not masked
-    drawn: IntArray  # [active, length] tokens after the reveal
-
-
-@dataclass
-class Ledger:
-    """What the rows have spent. All [rows] unless said otherwise; grows while the plant runs."""
-
-    iterations: IntArray
-    forwards: int  # predictor calls, over all rows together
-    entropy_spent_nats: FloatArray  # sum of marginal entropies at the reveal
-    excess_spent_nats: FloatArray  # sum over iterations of sum H - max H, which bounds the total correlation
-    surprisal_nats: FloatArray  # -ln of the probability of the tokens drawn, along this order
-    revealed_at: IntArray  # [rows, length] iteration of the last reveal, -1 for positions given beforehand
+from workbench.unmasking.token_draw import draw_by_law, draw_plain
 
 
 class UnmaskPlant:
@@ -108,14 +82,7 @@ class UnmaskPlant:
         # T = 1 without a law is drawn directly from the marginals; the op gives the same tokens, with more statistics.
         self._plain = temperature == 1.0 and not steered_temperature
         self.iteration = -1
-        self.ledger = Ledger(
-            iterations=np.zeros(self.num_slots, dtype=np.int64),
-            forwards=0,
-            entropy_spent_nats=np.zeros(self.num_slots),
-            excess_spent_nats=np.zeros(self.num_slots),
-            surprisal_nats=np.zeros(self.num_slots),
-            revealed_at=np.full(self.tokens.shape, -1, dtype=np.int64),
-        )
+        self.ledger = Ledger.blank(self.num_slots, self.length)
         self._due: DecisionPoint | None = None
         self._rows = np.arange(self.num_slots)
         self._nothing = np.full(self.tokens.shape, np.nan)
@@ -242,23 +209,9 @@ class UnmaskPlant:
         again = None
         if action.remask is not None:
             again = action.remask & self._maskable & ~self.masked
-        ledger = self.ledger
-        _commit(
-            rows,
-            at,
-            position,
-            token,
-            surprisal,
-            self._entropy,
-            self.iteration,
-            self.tokens,
-            self.masked,
-            ledger.iterations,
-            ledger.entropy_spent_nats,
-            ledger.excess_spent_nats,
-            ledger.surprisal_nats,
-            ledger.revealed_at,
-        )
+        self.tokens[rows[at], position] = token
+        self.masked[rows[at], position] = False
+        self.ledger.enter(self.iteration, rows, at, position, self._entropy, surprisal)
         if again is not None:
             self.tokens[again] = -1
             self.masked |= again
@@ -279,29 +232,8 @@ class UnmaskPlant:
         # A position masked again must not draw the same number again.
         request, index = self.request_id[slot], position + self.length * self.iteration
         if self._plain:
-            u = uniform_fine(self.seed, TOKEN_STREAM, request, index)
-            return _inverse_cdf(probability, at, position, u)
-        with np.errstate(divide="ignore"):
-            logits = np.log(probability[at, position])
-
-        def number(values: FloatArray | None) -> FloatArray | None:
-            return None if values is None else values[slot]
-
-        stats = logit_stats(
-            logits,
-            law.temperature[slot],
-            seed=self.seed,
-            request_id=request,
-            token_index=index,
-            stream=TOKEN_STREAM,
-            target_entropy_nats=number(law.target_entropy_nats),
-            temperature_min=law.temperature_min,
-            temperature_max=law.temperature_max,
-            min_p=number(law.min_p),
-            top_h=number(law.top_h),
-            mirostat_mu_nats=number(law.mirostat_mu_nats),
-            sampler="inverse_cdf",
-        )
+            return draw_plain(probability, at, position, self.seed, request, index)
+        stats = draw_by_law(probability[at, position], law, slot, self.seed, request, index)
         if self.steered_temperature:
             count = np.maximum(np.bincount(at, minlength=self._rows.size), 1)
             for name in MEASURED:
@@ -309,64 +241,6 @@ class UnmaskPlant:
                 self._drawn[name] = self._drawn[name].copy()
                 self._drawn[name][self._rows] = mean
         return stats.token_id, stats.surprisal_nats
-
-
-@njit(cache=True, nogil=True)
-def _inverse_cdf(probability, at, position, u):
-    """The first symbol whose cumulative probability exceeds u times the total, per chosen position, and its surprisal."""
-    n = probability.shape[2]
-    token = np.empty(at.shape[0], dtype=np.int64)
-    surprisal = np.empty(at.shape[0])
-    for k in range(at.shape[0]):
-        total = 0.0
-        for s in range(n):
-            total += probability[at[k], position[k], s]
-        target = u[k] * total
-        cumulative = 0.0
-        for s in range(n):
-            p = probability[at[k], position[k], s]
-            if p > 0.0:
-                token[k] = s
-                surprisal[k] = -np.log(p)
-                cumulative += p
-                if cumulative > target:
-                    break
-    return token, surprisal
-
-
-@njit(cache=True, nogil=True)
-def _commit(
-    rows,
-    at,
-    position,
-    token,
-    surprisal,
-    entropy,
-    iteration,
-    tokens,
-    masked,
-    iterations,
-    spent,
-    excess,
-    total,
-    revealed_at,
-):
-    """Put the drawn tokens in place and enter the batch into the ledger."""
-    summed = np.zeros(rows.shape[0])
-    largest = np.zeros(rows.shape[0])
-    for k in range(at.shape[0]):
-        row, i = rows[at[k]], position[k]
-        h = entropy[at[k], i]
-        summed[at[k]] += h
-        largest[at[k]] = max(largest[at[k]], h)
-        total[row] += surprisal[k]
-        tokens[row, i] = token[k]
-        masked[row, i] = False
-        revealed_at[row, i] = iteration
-    for r in range(rows.shape[0]):
-        iterations[rows[r]] += 1
-        spent[rows[r]] += summed[r]
-        excess[rows[r]] += max(summed[r] - largest[r], 0.0)
 
 
 MEASURED = (

@@ -1,6 +1,6 @@
 """Decoding masked antibody sequences with a real model: recovery, pseudo-perplexity, forward passes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,8 +12,10 @@ from workbench.unmasking.accounts import Policy
 from workbench.unmasking.antibodies import CHAINS
 from workbench.unmasking.charts import order_heat_map, reveal_animation
 from workbench.unmasking.estimate import Estimate, estimate
-from workbench.unmasking.plant import Batch, UnmaskPlant, decode
+from workbench.unmasking.ledger import Batch
+from workbench.unmasking.plant import UnmaskPlant, decode
 from workbench.unmasking.policies import NamedPolicy
+from workbench.unmasking.remembered import Remembered
 from workbench.unmasking.run_record import RunRecord
 from workbench.unmasking.study import Study
 
@@ -53,9 +55,12 @@ def masks(length: int, share: float, seed: int, which: int) -> BoolArray:
 
 
 class ProteinBench:
-    """One loaded model with its sequences. Raises InputError for an unknown model or chain."""
+    """One loaded model with its sequences. Raises InputError for an unknown model or chain.
 
-    def __init__(self, model: str, backend: str = "torch"):
+    remember: keep passes and scores, for decoding the same sequences under many policies.
+    """
+
+    def __init__(self, model: str, backend: str = "torch", *, remember: bool = False):
         from workbench.live.masked_model import MaskedModel
         from workbench.unmasking.model_predictor import ModelPredictor
 
@@ -68,6 +73,8 @@ class ProteinBench:
         self.chain = chain or own or "heavy"
         self.predictor = ModelPredictor(self.model, backend)
         self.sequences = {n: self.model.encode(s) for n, s in CHAINS[self.chain].items()}
+        self.remembered = Remembered(self.predictor) if remember else None
+        self._scored: dict[bytes, float] = {}
 
     def decode(
         self,
@@ -75,7 +82,7 @@ class ProteinBench:
         share: float,
         *,
         temperature: float = 0.0,
-        sequences: int | None = None,
+        sequences: Sequence[str] | None = None,
         maskings: int = 1,
         seed: int = 0,
         scored: int = SCORED_POSITIONS,
@@ -85,18 +92,23 @@ class ProteinBench:
     ) -> Decoded:
         """Mask `share` of each sequence and decode it. `scored` 0 leaves the pseudo-perplexity out (NaN).
 
+        sequences: names of those to decode, None for all. Fully masked, sequences of equal length are one and the same to the
+        model; they share their random orders too, so that they are decoded alike and differ in their recovery only.
+
         record: (the policy by name, directory) writes an arm a sequence that `workbench replay` reads.
         """
         if not 0.0 < share <= 1.0:
             raise InputError(f"--masked must be in (0, 1], got {share:g}")
         if not 0.0 <= temperature < np.inf:
             raise InputError(f"--temperature must be in [0, inf), got {temperature:g}; 0 is the likeliest token")
-        from workbench.unmasking.model_predictor import pseudo_nll
-
         names: list[str] = []
         parts: dict[str, list[FloatArray]] = {"iterations": [], "recovery": [], "nll": [], "entropy": []}
         revealed, decoded = [], []
-        for index, (name, truth) in enumerate(list(self.sequences.items())[:sequences]):
+        chosen = list(self.sequences) if sequences is None else list(sequences)
+        for done, name in enumerate(chosen):
+            truth = self.sequences[name]
+            index = list(self.sequences).index(name)
+            stream = self._first_of_length(truth.size) if share == 1.0 else index
             masked = np.stack([masks(truth.size, share, seed + 1000 * m, index) for m in range(maskings)])
             first = np.zeros(maskings)
 
@@ -110,10 +122,10 @@ class ProteinBench:
                         listener(batch)
 
             plant = UnmaskPlant(
-                self.predictor,
+                self.remembered or self.predictor,
                 np.where(masked, -1, truth),
                 seed=seed,
-                request_id=np.arange(maskings) + 1000 * index,
+                request_id=np.arange(maskings) + 1000 * stream,
                 temperature=temperature,
                 measure_divergence=getattr(policy, "needs_divergence", False),
                 on_batch=look,
@@ -122,13 +134,10 @@ class ProteinBench:
             given = plant.tokens.copy()
             ledger = decode(plant, policy, recorder=recorder).ledger
             hits = (plant.tokens == truth) & masked
-            positions = np.linspace(0, truth.size - 1, min(scored, truth.size)).round().astype(np.int64)
             names += [name] * maskings
             parts["iterations"].append(ledger.iterations.astype(float))
             parts["recovery"].append(hits.sum(axis=1) / masked.sum(axis=1))
-            parts["nll"].append(
-                pseudo_nll(self.model, plant.tokens, positions) if scored else np.full(maskings, np.nan)
-            )
+            parts["nll"].append(self._pseudo_nll(plant.tokens, scored) if scored else np.full(maskings, np.nan))
             parts["entropy"].append(first)
             if recorder is not None and record is not None:
                 columns = {
@@ -141,12 +150,30 @@ class ProteinBench:
                 recorder.finish(record[1] / name, plant, about, columns)
             revealed += list(ledger.revealed_at)
             decoded += list(plant.tokens)
-            tell((index + 1) / len(self.sequences))
+            tell((done + 1) / len(chosen))
         joined = {key: np.concatenate(values) for key, values in parts.items()}
         return Decoded(
             tuple(names), joined["iterations"], joined["recovery"], joined["nll"], joined["entropy"], tuple(revealed),
             tuple(decoded),
         )  # fmt: skip
+
+    def _first_of_length(self, length: int) -> int:
+        return next(index for index, truth in enumerate(self.sequences.values()) if truth.size == length)
+
+    def _pseudo_nll(self, tokens: IntArray, scored: int) -> FloatArray:
+        """[rows] on `scored` positions spread over the sequence; what is remembered is not computed again."""
+        from workbench.unmasking.model_predictor import pseudo_nll
+
+        positions = np.linspace(0, tokens.shape[1] - 1, min(scored, tokens.shape[1])).round().astype(np.int64)
+        keys = [row.tobytes() for row in tokens]
+        new = [index for index, key in enumerate(keys) if key not in self._scored]
+        known = dict(self._scored)
+        if new:
+            found = pseudo_nll(self.model, tokens[new], positions)
+            known |= {keys[index]: float(value) for index, value in zip(new, found, strict=True)}
+        if self.remembered is not None:
+            self._scored = known
+        return np.array([known[key] for key in keys])
 
 
 def per_sequence(names: tuple[str, ...], values: FloatArray) -> Estimate:

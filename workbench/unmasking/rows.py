@@ -18,7 +18,8 @@ from workbench.engine.requests import RequestSpec
 from workbench.protocols import DecisionPoint, RevealAction, RevealObservation, blank_like
 from workbench.scenario import Diffusion
 from workbench.signals import BoolArray, IntArray
-from workbench.unmasking.plant import Ledger, UnmaskPlant
+from workbench.unmasking.ledger import Ledger
+from workbench.unmasking.plant import UnmaskPlant
 from workbench.unmasking.predictor import MaskedPredictor, OraclePredictor
 
 KIND = "diffusion"  # of such requests in a run's record

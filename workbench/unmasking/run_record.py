@@ -14,7 +14,8 @@ import pyarrow as pa
 
 from workbench.record import ArmRecorder, write_arm
 from workbench.scenario import parse_scenario
-from workbench.unmasking.plant import Batch, UnmaskPlant
+from workbench.unmasking.ledger import Batch
+from workbench.unmasking.plant import UnmaskPlant
 from workbench.unmasking.policies import NamedPolicy
 
 

@@ -12,7 +12,8 @@ from workbench.signals import FloatArray, IntArray
 from workbench.unmasking.accounts import Account, account
 from workbench.unmasking.charts import order_heat_map, reveal_animation
 from workbench.unmasking.enumeration import MixedLaw, law_of_mixture
-from workbench.unmasking.plant import Batch, UnmaskPlant, decode
+from workbench.unmasking.ledger import Batch
+from workbench.unmasking.plant import UnmaskPlant, decode
 from workbench.unmasking.policies import NamedPolicy
 from workbench.unmasking.predictor import OraclePredictor
 from workbench.unmasking.study import Chart, Series, Study

@@ -10,7 +10,8 @@ from workbench.errors import InputError
 from workbench.signals import FloatArray, IntArray
 from workbench.unmasking.charts import order_heat_map, reveal_animation
 from workbench.unmasking.estimate import estimate
-from workbench.unmasking.plant import Batch, UnmaskPlant, decode
+from workbench.unmasking.ledger import Batch
+from workbench.unmasking.plant import UnmaskPlant, decode
 from workbench.unmasking.policies import NamedPolicy
 from workbench.unmasking.run_record import RunRecord
 from workbench.unmasking.study import Study

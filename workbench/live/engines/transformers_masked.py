@@ -21,7 +21,8 @@ from workbench.live.engines.deployment import deploy
 from workbench.protocols import DecisionPoint
 from workbench.scenario import Scenario
 from workbench.signals import IntArray
-from workbench.unmasking.plant import Ledger, UnmaskPlant, decode
+from workbench.unmasking.ledger import Ledger
+from workbench.unmasking.plant import UnmaskPlant, decode
 from workbench.unmasking.predictor import Marginals
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from importlib import import_module
+from pathlib import Path
 
 from workbench.errors import unknown_name
 from workbench.unmasking.study import Study
@@ -20,12 +21,19 @@ STUDIES: dict[str, str] = {
 }
 
 
-def run_study(name: str, *, repeats: int | None, seed: int, tell: Tell) -> Study:
-    """The study called `name`; `repeats` None is its own number. Raises InputError for an unknown name."""
+RESUMED = ("proteins",)  # keep what they have in the run's directory, and go on from there
+
+
+def run_study(name: str, *, repeats: int | None, seed: int, tell: Tell, directory: Path | None = None) -> Study:
+    """The study called `name`; `repeats` None is its own number. Raises InputError for an unknown name.
+
+    directory: where a study of `RESUMED` keeps what it has; None keeps nothing.
+    """
     if name not in STUDIES:
         raise unknown_name("study", name, STUDIES)
     module = import_module(f"workbench.unmasking.studies.{name}")
-    return module.study(repeats=repeats, seed=seed, tell=tell)
+    kept = {"directory": directory} if name in RESUMED else {}
+    return module.study(repeats=repeats, seed=seed, tell=tell, **kept)
 
 
 def command_of(name: str, repeats: int | None, seed: int) -> str:

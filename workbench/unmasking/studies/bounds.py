@@ -100,7 +100,7 @@ def study(*, repeats: int | None, seed: int, tell: Tell) -> Study:
         if lines:
             guide = [eta * (1.0 + math.log2(max(LENGTHS))) for eta in ETAS_NATS]
             lines.append(Series("eta (1 + log2 256)", ETAS_NATS, guide, guide=True))
-            charts.append(Chart(name, name, "eta, nats", "KL, nats", lines, floor=1e-4))
+            charts.append(Chart(name, name, "eta, nats", "KL, nats (floor 0.0001)", lines, floor=1e-4))
     found.panels.append(charts)
     return found
 

@@ -1,123 +1,124 @@
 """AntiBERTy and Sapiens, heavy and light chains: what every policy recovers, and in how many passes.
 
-The tokens are the likeliest ones (T = 0). Entropy sum, EB-Sampler and confidence threshold are swept, so that they can be
-compared at equal passes: recovery and pseudo-likelihood are interpolated on the logarithm of the passes.
+The tokens are the likeliest ones (T = 0). Entropy sum, EB-Sampler and confidence threshold are swept down to a single pass,
+so that they can be compared at equal passes. Every sequence is written to a table as soon as all policies have decoded it;
+a study that was interrupted goes on from there.
 """
 
-from dataclasses import dataclass
+import hashlib
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 
-import numpy as np
+import polars as pl
 
-from workbench.unmasking.estimate import Estimate
+from workbench.errors import InputError
+from workbench.record import strict_json, write_table
 from workbench.unmasking.policies import named_policy
-from workbench.unmasking.proteins import Decoded, ProteinBench, per_sequence
+from workbench.unmasking.protein_results import COLUMNS, protein_results
+from workbench.unmasking.proteins import ProteinBench
 from workbench.unmasking.studies import Tell, command_of
-from workbench.unmasking.study import Chart, Series, Study
+from workbench.unmasking.study import Study
 
-# (model, sequences, positions scored): AntiBERTy takes some twenty times as long a pass.
-MODELS = (
-    ("sapiens-heavy", 3, 16),
-    ("sapiens-light", 3, 16),
-    ("antiberty:heavy", 1, 8),
-    ("antiberty:light", 1, 8),
-)
 SHARES = (0.5, 0.9, 1.0)
 SWEPT: dict[str, tuple[str, ...]] = {
-    "entropy-sum": ("1", "3", "10", "30"),
-    "eb-sampler": ("1", "3", "10", "30"),
-    "confidence-threshold": ("0.99", "0.9", "0.7", "0.5", "0.3"),
+    "entropy-sum": ("3", "10", "30", "inf"),
+    "eb-sampler": ("3", "10", "30", "inf"),
+    "confidence-threshold": ("0.7", "0.5", "0.3", "0.01"),
 }
 SINGLE = (
-    "adaptive-entropy-sum:30", "ordered-entropy-sum:3", "max-entropy:1.5", "confidence-factor:1", "klass:0.7",
-    "low-confidence:4", "uniform:16", "random-size:16", "dilated:2", "left-to-right:4",
+    "adaptive-entropy-sum:30", "ordered-entropy-sum:10", "max-entropy:2", "confidence-factor:2", "klass:0.5",
+    "low-confidence:8", "uniform:8", "random-size:8", "dilated:2", "left-to-right:8",
 )  # fmt: skip
+SETTINGS = tuple(f"{policy}:{value}" for policy, values in SWEPT.items() for value in values) + SINGLE
 
 
 @dataclass(frozen=True)
-class Measured:
-    policy: str
-    setting: str
-    passes: Estimate
-    recovery: Estimate
-    nll_nats: Estimate
+class Plan:
+    """What one model decodes. AntiBERTy takes some thirty times as long a pass as Sapiens."""
+
+    model: str
+    sequences: int  # the first so many of `antibodies.py`
+    scored: int  # positions of a decoded sequence its pseudo-perplexity is taken on
+    seed: int = 0
+    maskings: int = 1
+    shares: tuple[float, ...] = SHARES
+    settings: tuple[str, ...] = SETTINGS
 
 
-def study(*, repeats: int | None, seed: int, tell: Tell) -> Study:
-    found = Study(
-        name="proteins",
-        title="Masked protein models: every policy on antibody sequences",
-        intro=(
-            "Therapeutic antibodies, 50, 90 and 100 % of the variable domain masked, decoded at T = 0. Recovery is the share of "
-            "masked positions that come back; at 100 % nothing says which antibody is meant. The model is not exact, so there "
-            "is no divergence to state: recovery, pseudo-perplexity and forward passes are what they are."
-        ),
-        command=command_of("proteins", repeats, seed),
-        columns=("model", "masked", "policy", "setting", "passes", "recovery", "pseudo-perplexity", "first H, nats"),
-    )
-    settings = [(p, s) for p, values in SWEPT.items() for s in values]
-    settings += [(text.partition(":")[0], text.partition(":")[2]) for text in SINGLE]
-    total = sum(own if repeats is None else repeats for _, own, _ in MODELS) * len(SHARES) * len(settings)
-    done = 0
-    complete = True
-    for name, own, scored in MODELS:
-        bench = ProteinBench(name)
-        number = min(repeats or own, len(bench.sequences))
-        for share in SHARES:
-            measured: list[Measured] = []
-            for policy, setting in settings:
-                rule = named_policy(f"{policy}:{setting}").policy
-                d = bench.decode(rule, share, sequences=number, seed=seed, scored=scored)
-                complete &= all(np.all(tokens >= 0) for tokens in d.tokens)
-                one = _measured(policy, setting, d)
-                measured.append(one)
-                found.rows.append(
-                    (
-                        name, share, policy, setting, one.passes, one.recovery, float(np.exp(one.nll_nats.mean)),
-                        float(d.entropy_first_nats.mean()),
-                    )
-                )  # fmt: skip
-                done += number
-                tell(min(done / total, 1.0))
-            _compare(found, name, share, measured)
-    found.state("every sequence comes back whole, at its own length, nothing masked", complete)
-    found.notes.append(
-        "Intervals are over sequences (none where there is one); differences inside them are not differences."
-    )
-    return found
+PLANS = (
+    Plan("sapiens-heavy", 12, 8),
+    Plan("sapiens-light", 12, 8),
+    Plan("antiberty:heavy", 6, 8),
+    Plan("antiberty:light", 6, 8),
+)
 
 
-def _measured(policy: str, setting: str, d: Decoded) -> Measured:
-    return Measured(
-        policy,
-        setting,
-        per_sequence(d.names, d.iterations),
-        per_sequence(d.names, d.recovery),
-        per_sequence(d.names, d.pseudo_nll_nats),
-    )
+def study(*, repeats: int | None, seed: int, tell: Tell, directory: Path | None = None) -> Study:
+    """`repeats`: sequences of each model. `directory`: where the tables of what is decoded lie, and are gone on from."""
+    plans = [replace(plan, seed=seed, sequences=min(repeats or plan.sequences, plan.sequences)) for plan in PLANS]
+    total, done = sum(plan.sequences for plan in plans), 0
+    frames: list[pl.DataFrame] = []
+    for plan in plans:
+        before = done / total
+
+        def told(share: float, before: float = before, mine: float = plan.sequences / total) -> None:
+            tell(before + mine * share)
+
+        frames.append(decoded(plan, told, None if directory is None else table_path(directory, plan)))
+        done += plan.sequences
+    return protein_results(pl.concat(frames), command_of("proteins", repeats, seed))
 
 
-def _compare(found: Study, model: str, share: float, measured: list[Measured]) -> None:
-    """A chart of recovery against passes, and the three swept policies at one number of passes all three reach."""
-    label = f"{model.replace(':', '-')}-{share:.0%}".replace("%", "")
-    lines = []
-    for policy in dict.fromkeys(m.policy for m in measured):
-        mine = sorted((m for m in measured if m.policy == policy), key=lambda m: m.passes.mean)
-        lines.append(Series(policy, [m.passes.mean for m in mine], [m.recovery.mean for m in mine]))
-    found.charts.append(Chart(label, f"{model}, {share:.0%} masked", "forward passes", "recovery", lines, log_y=False))
-    curves = {p: sorted((m for m in measured if m.policy == p), key=lambda m: m.passes.mean) for p in SWEPT}
-    low = max(curve[0].passes.mean for curve in curves.values())
-    high = min(curve[-1].passes.mean for curve in curves.values())
-    if low > high:
-        found.notes.append(f"{model}, {share:.0%}: the three swept rules share no number of passes.")
-        return
-    passes = float(np.sqrt(low * high))
-    parts = []
-    for policy, curve in curves.items():
-        x = np.log([m.passes.mean for m in curve])
-        recovery = float(np.interp(np.log(passes), x, [m.recovery.mean for m in curve]))
-        nll = float(np.interp(np.log(passes), x, [m.nll_nats.mean for m in curve]))
-        found.figures[f"{label}_{policy}_recovery"] = recovery
-        found.figures[f"{label}_{policy}_pseudo_perplexity"] = float(np.exp(nll))
-        parts.append(f"{policy} {recovery:.3f} (pseudo-perplexity {np.exp(nll):.2f})")
-    found.figures[f"{label}_equal_passes"] = passes
-    found.notes.append(f"{model}, {share:.0%} masked, at {passes:.1f} passes, recovery: {'; '.join(parts)}.")
+def table_path(directory: Path, plan: Plan) -> Path:
+    """Named for the plan (the number of sequences aside), so that another plan's rows are never taken for its own."""
+    own = {key: value for key, value in asdict(plan).items() if key != "sequences"}
+    digest = hashlib.sha256(strict_json(own).encode()).hexdigest()[:8]
+    return directory / f"decodes-{plan.model.replace(':', '-')}-{digest}.parquet"
+
+
+def decoded(plan: Plan, tell: Tell, path: Path | None) -> pl.DataFrame:
+    """Every policy on every sequence of the plan, in the order of the sequences; kept at `path` after each."""
+    frame = pl.DataFrame(schema=COLUMNS) if path is None or not path.exists() else read_table(path)
+    bench: ProteinBench | None = None
+    names: list[str] = []
+    for index in range(plan.sequences):
+        for part, share in enumerate(plan.shares):
+            tell((index + part / len(plan.shares)) / plan.sequences)
+            bench = bench or ProteinBench(plan.model, remember=True)
+            names = list(bench.sequences)[: plan.sequences]
+            known = (pl.col("sequence") == names[index]) & (pl.col("masked_frac") == share)
+            if frame.filter(known).height:
+                continue
+            frame = pl.concat([frame, _one(bench, plan, names[index], share)])
+            if path is not None:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                write_table(path, frame.to_arrow())
+    tell(1.0)
+    return frame.filter(pl.col("sequence").is_in(names))
+
+
+def read_table(path: Path) -> pl.DataFrame:
+    """What was decoded so far. Raises InputError (one line) for a damaged table."""
+    try:
+        return pl.read_parquet(path).select(pl.col(name).cast(kind) for name, kind in COLUMNS.items())
+    except (OSError, pl.exceptions.PolarsError) as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(f"{path}: damaged or unreadable ({reason}); remove it and the study begins anew") from None
+
+
+def _one(bench: ProteinBench, plan: Plan, name: str, share: float) -> pl.DataFrame:
+    rows: list[Sequence[object]] = []
+    for text in plan.settings:
+        policy, _, setting = text.partition(":")
+        d = bench.decode(
+            named_policy(text).policy, share, sequences=[name], maskings=plan.maskings, seed=plan.seed, scored=plan.scored
+        )  # fmt: skip
+        rows += [
+            (
+                plan.model, share, policy, setting, name, int(d.tokens[k].size), float(d.iterations[k]), float(d.recovery[k]),
+                float(d.pseudo_nll_nats[k]), float(d.entropy_first_nats[k]), bool((d.tokens[k] >= 0).all()),
+            )
+            for k in range(plan.maskings)
+        ]  # fmt: skip
+    return pl.DataFrame(rows, schema=COLUMNS, orient="row")
