@@ -13,11 +13,11 @@ holds the same resolved scenario and seed is not run again.
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import polars as pl
@@ -97,11 +97,16 @@ def find_trace(asked: Path | None) -> Path | None:
         if not asked.is_file():
             raise InputError(f"no trace file at {asked}; give an existing path to --trace")
         return asked.resolve()
+    return find_data(TRACE)
+
+
+def find_data(path: Path) -> Path | None:
+    """A file of the public data, such as data/traces/..., in $ENTROPIC_DATA or beside the source tree; None where neither has it."""
     root = os.environ.get("ENTROPIC_DATA")
     folders = [Path(root)] if root else [Path(__file__).resolve().parents[2] / "shared"]
     for folder in folders:
-        for candidate in (folder / TRACE, folder / TRACE.relative_to("data")):
-            if candidate.is_file():
+        for candidate in (folder / path, folder / path.relative_to("data")):
+            if candidate.exists():
                 return candidate
     return None
 
@@ -251,14 +256,26 @@ def run_here(tasks: list[ArmTask], tell: Progress) -> None:
         tell((index + 1) / len(tasks))
 
 
-def run_in_processes(tasks: list[ArmTask], jobs: int, tell: Progress) -> None:
+class Task(Protocol):
+    """What can be run in a process of its own, and knows whether an earlier run left it finished."""
+
+    @property
+    def finished(self) -> bool: ...
+
+    def run(self) -> None: ...
+
+
+def run_in_processes(tasks: Sequence[Task], jobs: int, tell: Progress) -> None:
     """Simulated arms side by side. An interrupt lets the arms at work finish, starts no other, and keeps them all."""
     waiting = [task for task in tasks if not task.finished]
+    if not waiting:
+        tell(1.0)
+        return
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(
         jobs, context, initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_IGN)
     ) as pool:
-        futures = [pool.submit(ArmTask.run, task) for task in waiting]
+        futures = [pool.submit(type(task).run, task) for task in waiting]
         try:
             for count, future in enumerate(as_completed(futures)):
                 future.result()

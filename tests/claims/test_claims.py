@@ -1,12 +1,13 @@
 """Verdicts: the whole interval on one side, falsified data changes the verdict, every row of the ledger is well formed."""
 
 from pathlib import Path
+from types import ModuleType
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from workbench.claims import simulated
 from workbench.claims.claim import (
     Claim,
     Measured,
@@ -20,11 +21,10 @@ from workbench.claims.claim import (
     join_settings,
     never_above,
 )  # fmt: skip
-from workbench.claims.experiments import EXPERIMENTS, factorial
-from workbench.claims.experiments.factorial import ARMS, GAINS, quantities
-from workbench.claims.interval import bootstrap, over_seeds
+from workbench.claims.experiments import EXPERIMENTS, experiment, factorial_azure, factorial_mooncake
+from workbench.claims.not_at_hand import NotAtHand
 from workbench.claims.picture import interval_picture
-from workbench.claims.registry import CELL, CLAIMS, chosen
+from workbench.claims.registry import CLAIMS, chosen
 from workbench.claims.setting import Setting
 from workbench.errors import InputError
 
@@ -71,58 +71,14 @@ def test_joins() -> None:
 
 def test_missing_quantity_is_inconclusive() -> None:
     claim = Claim(
-        id="x", source="", says="", definition="", experiment="factorial", quantities=(Quantity("a", "a", above(0)),)
+        id="x",
+        source="",
+        says="",
+        definition="",
+        experiment="factorial_azure",
+        quantities=(Quantity("a", "a", above(0)),),
     )
     assert decide(claim, {}) is Verdict.INCONCLUSIVE
-
-
-def arms(gain_of_all: float) -> dict[str, np.ndarray]:
-    """Six seeds of positive metrics; all three controllers together gain that share on every metric."""
-    generator = np.random.default_rng(3)
-    base = np.exp(generator.normal(0.0, 0.3, (6, len(GAINS))))
-    signs = np.array([sign for _, sign in GAINS.values()])
-    noise = {code: np.exp(generator.normal(0.0, 0.004, base.shape)) for code in ARMS}
-    return {code: base * noise[code] * (1.0 + signs * (gain_of_all if code == "STP" else 0.0)) for code in ARMS}
-
-
-def verdict_of(id: str, values: dict[str, np.ndarray]) -> Verdict:
-    prefix = f"{CELL}_"
-    return decide(BY_ID[id], {prefix + name: one for name, one in quantities(values).items()})
-
-
-@pytest.mark.parametrize("id", ["et-latency", "et-throughput"])
-def test_falsified_data_changes_the_verdict(id: str) -> None:
-    values = arms(0.4)
-    assert verdict_of(id, values) is Verdict.REPRODUCED
-    swapped = values | {"-": values["STP"], "STP": values["-"]}
-    assert verdict_of(id, swapped) is Verdict.NOT_REPRODUCED
-    one_seed_turned = {code: x.copy() for code, x in values.items()}
-    one_seed_turned["STP"][0] = values["-"][0]
-    assert verdict_of(id, one_seed_turned) is Verdict.INCONCLUSIVE
-
-
-def test_gains_are_shares_of_the_baseline() -> None:
-    values = arms(0.4)
-    values = {code: np.ones_like(x) for code, x in values.items()} | {"STP": np.full_like(values["-"], 0.75)}
-    found = quantities(values)
-    assert found["STP_latency"].value == pytest.approx(0.25)
-    assert found["STP_throughput"].value == pytest.approx(-0.25)
-    assert found["excess_log_latency"].value == pytest.approx(-np.log(0.75))
-    assert found["excess_add_throughput"].value == pytest.approx(-0.25)
-
-
-def test_t_interval_covers_as_it_says() -> None:
-    generator = np.random.default_rng(0)
-    hits = [m.low <= 0.0 <= m.high for m in (over_seeds(generator.normal(size=5)) for _ in range(4000))]
-    assert np.mean(hits) == pytest.approx(0.99, abs=0.006)
-
-
-def test_bootstrap_of_a_mean_agrees_with_the_normal_law() -> None:
-    x = np.random.default_rng(1).normal(size=400)
-    found = bootstrap(lambda w: w @ x / 400, 400, 0)
-    half = 2.576 * x.std() / 20.0
-    assert found.value == pytest.approx(x.mean())
-    assert found.high - found.low == pytest.approx(2.0 * half, rel=0.06)
 
 
 def test_rows_are_well_formed() -> None:
@@ -133,10 +89,19 @@ def test_rows_are_well_formed() -> None:
         assert claim.definition
         assert bool(claim.quantities) == (claim.experiment is not None) == (not claim.needs)
         assert claim.experiment is None or claim.experiment in EXPERIMENTS
+        # Sentences and marks are the page's.
+        assert not any(text.endswith(".") for text in (claim.says, claim.definition, claim.needs, claim.caution))
         for quantity in claim.quantities:
             assert list(quantity.rule.cuts) == sorted(quantity.rule.cuts)
             assert len(quantity.rule.parts) == len(quantity.rule.cuts) + 1
             assert "<svg" in interval_picture(quantity, measured(-1.0, 1.0))
+
+
+def test_every_experiment_can_be_called_and_is_used() -> None:
+    used = {claim.experiment for claim in CLAIMS}
+    for name in EXPERIMENTS:
+        assert callable(experiment(name))
+        assert name in used
 
 
 def test_chosen() -> None:
@@ -153,12 +118,28 @@ def test_exact_cases() -> None:
     assert expansion(1.5) == pytest.approx(-0.5, abs=0.02)
 
 
-def test_every_seed_has_a_slice_of_the_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    trace = tmp_path / "trace.csv"
-    trace.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n")
-    monkeypatch.setattr(factorial, "find_trace", lambda asked: trace)
+@pytest.mark.parametrize("module", [factorial_azure, factorial_mooncake])
+def test_every_seed_has_a_slice_of_the_trace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: ModuleType
+) -> None:
+    for name in ("find_trace", "find_data"):
+        monkeypatch.setattr(module, name, lambda asked: tmp_path / "trace.csv", raising=False)
+    case = module.case()
+    asked: list[tuple[int, int]] = []
+
+    def rows(trace: Path, first: int, count: int, folder: Path) -> Path:
+        asked.append((first, count))
+        trace.touch()
+        return trace
+
+    monkeypatch.setattr(simulated, "trace_rows", rows)
     for quick in (True, False):
-        setting = Setting(quick=quick, seed=0, directory=tmp_path)
         for seed in (0, 7, 100, 107, 12345):
-            workload = factorial.scenario_of(setting, seed, "tight", 1.0, 1.0).workload
-            assert workload.first_request + workload.num_requests <= factorial.SLICED_REQUESTS
+            case.scenario(Setting(quick=quick, seed=0, directory=tmp_path), seed, "tight", 1.0, 1.0)
+    assert all(first >= 0 and first + count <= case.num_rows for first, count in asked)
+
+
+def test_a_missing_trace_is_not_at_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(factorial_mooncake, "find_data", lambda path: None)
+    with pytest.raises(NotAtHand, match="Mooncake"):
+        factorial_mooncake.case()

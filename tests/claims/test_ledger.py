@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from workbench.claims import ledger
-from workbench.claims.authority import authority_map, cells_of, effect, held_by
 from workbench.claims.claim import Measured, Verdict
 from workbench.claims.ledger import run_claims
 from workbench.claims.page import write_page
@@ -32,26 +31,26 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return measure
 
     monkeypatch.setattr(ledger, "experiment", experiment)
-    monkeypatch.setattr(ledger, "git_revision", lambda: "abc")
+    monkeypatch.setattr(ledger, "code_digest", lambda name: "abc" * 20)
     return made
 
 
 def test_a_rerun_reuses_and_falsified_evidence_changes_the_verdict(calls: list[str], tmp_path: Path) -> None:
     claims = chosen("et-contraction-any-gain")
-    first = run_claims(claims, setting(tmp_path), tmp_path, lambda line: None)
-    again = run_claims(claims, setting(tmp_path), tmp_path, lambda line: None)
+    first = run_claims(claims, setting(tmp_path), lambda line: None)
+    again = run_claims(claims, setting(tmp_path), lambda line: None)
     assert calls == ["counterexamples"]
     assert [row.verdict for row in (*first.rows, *again.rows)] == [Verdict.FALSE, Verdict.FALSE]
     (path,) = (tmp_path / "evidence").iterdir()
     kept = json.loads(path.read_text())
     kept["quantities"]["expansion"] |= {"value": -0.5, "low": -0.5, "high": -0.5}
     path.write_text(json.dumps(kept))
-    falsified = run_claims(claims, setting(tmp_path), tmp_path, lambda line: None)
+    falsified = run_claims(claims, setting(tmp_path), lambda line: None)
     assert falsified.rows[0].verdict is Verdict.REPRODUCED
 
 
 def test_page_and_short_table(calls: list[str], tmp_path: Path) -> None:
-    done = run_claims(chosen("et-contraction-any-gain"), setting(tmp_path), tmp_path, lambda line: None)
+    done = run_claims(chosen("et-contraction-any-gain"), setting(tmp_path), lambda line: None)
     page = write_page(done, tmp_path / "claims.html", "workbench claims --quick --seed 0").read_text()
     assert "false in general" in page
     assert "<svg" in page
@@ -77,28 +76,40 @@ def test_an_experiment_without_inputs_is_told(monkeypatch: pytest.MonkeyPatch, t
         return measure
 
     monkeypatch.setattr(ledger, "experiment", experiment)
-    (row,) = run_claims(chosen("edrm-trend"), setting(tmp_path), tmp_path, lambda line: None).rows
+    (row,) = run_claims(chosen("edrm-trend"), setting(tmp_path), lambda line: None).rows
     assert row.verdict is Verdict.INCONCLUSIVE
     assert row.trouble == "no record here"
 
 
-def test_authority_map() -> None:
-    def around(x: float, half: float) -> Measured:
-        return Measured(x, x - half, x + half, "given")
+def test_what_is_not_at_hand_is_not_testable_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (row,) = run_claims(chosen("et-system-vllm"), setting(tmp_path), lambda line: None).rows
+    assert row.verdict is Verdict.NOT_TESTABLE
+    assert "--vllm" in row.trouble
+    assert not row.at_hand
 
-    found = {
-        f"tight_1.2_{code}_{metric}": around(0.1 if code == "P" else -0.1 if code == "S" else 0.0, 0.02)
-        for code in ("S", "T", "P", "STP")
-        for metric in ("latency", "throughput", "tau_per_busy_s")
-    }
-    found |= {
-        "tight_1.2_held_queue_share": around(0.7, 0.1),
-        "tight_1.2_held_kv_peak_frac": around(1.0, 0.0),
-    }
-    assert cells_of(found) == ["tight_1.2"]
-    assert [effect(found[f"tight_1.2_{code}_latency"]) for code in ("S", "T", "P")] == ["down", "none", "up"]
-    assert "KV blocks" in held_by(found, "tight_1.2")
-    html = authority_map(found)
-    assert html.count('class="up"') == 3
-    assert html.count('class="down"') == 3
-    assert authority_map({}) == ""
+
+def test_evidence_of_other_code_is_measured_again(
+    calls: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    claims = chosen("et-contraction-any-gain")
+    run_claims(claims, setting(tmp_path), lambda line: None)
+    monkeypatch.setattr(ledger, "code_digest", lambda name: "def" * 20)
+    run_claims(claims, setting(tmp_path), lambda line: None)
+    assert calls == ["counterexamples", "counterexamples"]
+
+
+def test_digest_follows_what_decides_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def put(name: str, text: str) -> None:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    put("sims/plant.py", "a")
+    put("workbench/claims/page.py", "b")
+    monkeypatch.setattr(ledger, "ROOT", tmp_path)
+    digest = ledger.code_digest.__wrapped__
+    before = digest("routing")
+    put("workbench/claims/page.py", "c")
+    assert digest("routing") == before
+    put("sims/plant.py", "d")
+    assert digest("routing") != before

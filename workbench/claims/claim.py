@@ -69,6 +69,21 @@ def never_above(cut: float = 0.0) -> Rule:
     return Rule((cut,), (Verdict.REPRODUCED, Verdict.FALSE), closed="below")
 
 
+def at_most(cut: float) -> Rule:
+    """A loss of at most `cut`, or the claim is not reproduced."""
+    return Rule((cut,), (Verdict.REPRODUCED, Verdict.NOT_REPRODUCED), closed="below")
+
+
+def graded(partly: float, reproduced: float) -> Rule:
+    """A figure without a claimed effect to take a tenth of: below `partly` not reproduced, from `reproduced` on reproduced."""
+    return Rule((partly, reproduced), (Verdict.NOT_REPRODUCED, Verdict.PARTLY, Verdict.REPRODUCED))
+
+
+def within(low: float, high: float) -> Rule:
+    """A figure between two cuts."""
+    return Rule((low, high), (Verdict.NOT_REPRODUCED, Verdict.REPRODUCED, Verdict.NOT_REPRODUCED))
+
+
 @dataclass(frozen=True)
 class Quantity:
     """One measured number a verdict rests on: its name in the experiment's result, in words, and its rule."""

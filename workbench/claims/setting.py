@@ -1,8 +1,11 @@
 """What an experiment is told: how large, which seed, where it may leave its runs, how to report progress."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
+
+Size = TypeVar("Size")
 
 
 @dataclass(frozen=True)
@@ -12,3 +15,11 @@ class Setting:
     directory: Path
     jobs: int = 2
     tell: Callable[[float], None] = lambda share: None
+    vllm: Path | None = None  # a run directory with arms served by vLLM
+
+    def size(self, quick: Size, full: Size) -> Size:
+        return quick if self.quick else full
+
+    def part(self, start: float, end: float) -> "Setting":
+        """The same, whose progress fills [start, end] of this one's."""
+        return replace(self, tell=lambda share: self.tell(start + share * (end - start)))

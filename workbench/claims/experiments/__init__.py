@@ -6,7 +6,11 @@ from importlib import import_module
 from workbench.claims.claim import Measured
 from workbench.claims.setting import Setting
 
-EXPERIMENTS = ("certificates", "counterexamples", "factorial", "routing", "unmasking")
+# In the order they are run; what is quick comes first.
+EXPERIMENTS = (
+    "certificates", "counterexamples", "routing", "unmasking", "max_entropy", "factorial_azure", "factorial_mooncake",
+    "factorial_vllm", "temper", "prune", "quality", "probe", "factorial_live", "authority",
+)  # fmt: skip
 
 
 def experiment(name: str) -> Callable[[Setting], Mapping[str, Measured]]:
