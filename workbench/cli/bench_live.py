@@ -9,6 +9,7 @@ from workbench.cli.console import JsonFlag, Output
 
 BATCHES = (1, 8, 32)
 TOKENS = 128
+WARM_UP_TOKENS = 16
 PROMPT_TOKENS = 64
 
 
@@ -69,12 +70,17 @@ def bench_live(
                     for peer in peers:
                         if repeat > 1 and peer in slower(servers, batch):
                             continue
-                        took_s = peer.run(prompts, TOKENS)
-                        if repeat > 0:  # the first round warms up
+                        took_s = peer.run(prompts, TOKENS if repeat else WARM_UP_TOKENS)
+                        if repeat > 0:
                             seconds[peer.name, batch].append(took_s)
                             if peer is controlled and batch == BATCHES[-1]:
                                 control_fracs.append(controlled.control_frac)
-                        row = {"engine": peer.name, "batch": batch, "round": repeat, "seconds": took_s}
+                        row = {
+                            "engine": peer.name,
+                            "batch": batch,
+                            "round": repeat,
+                            "seconds": took_s,
+                        }  # round 0 warms up
                         with timings.open("a") as file:
                             file.write(json.dumps(row) + "\n")
                     done += 1
