@@ -70,6 +70,27 @@ def test_another_process_writes_what_this_one_reads(board):
     assert board.state()["sampler_pid"] not in (0, os.getpid())
 
 
+def test_nobody_finds_a_board_without_its_header(tmp_path):
+    """Processes create and read one board over and over: either there is none, or it is whole."""
+    path = tmp_path / "a.board"
+    code = (
+        "import sys; from pathlib import Path\n"
+        "from workbench.live.engines.signal_board import SignalBoard\n"
+        "for _ in range(400): SignalBoard(Path(sys.argv[1]), 64, 5).close(remove=True)\n"
+    )
+    maker = subprocess.Popen([sys.executable, "-c", code, str(path)], env=os.environ | {"PYTHONPATH": str(ROOT)})
+    found = 0
+    while maker.poll() is None:
+        if path.exists():
+            try:
+                found += read_board(path).num_slots == 64
+            except InputError as gone:
+                assert "No such file" in str(gone)
+    assert maker.returncode == 0
+    assert found > 0
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_watcher_reads_the_layout_from_the_file(board, tmp_path):
     board.count("preemptions", 3)
     assert read_board(board.path).counters() == {name: 3 * (name == "preemptions") for name in COUNTERS}

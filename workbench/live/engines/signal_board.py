@@ -63,27 +63,27 @@ class Signals:
 class SignalBoard:
     """One engine's board. Both sides open it with the same `num_slots` and `depth`. Raises `InputError`."""
 
-    def __init__(self, path: Path, num_slots: int, depth: int) -> None:
+    def __init__(self, path: Path, num_slots: int, depth: int, *, create: bool = True) -> None:
         self.path, self.num_slots, self.depth = path, num_slots, depth
         size = 8 * (HEADER_WORDS + num_slots * depth * ENTRY_WORDS)
+        fixed = (MAGIC, LAYOUT, num_slots, depth)
         try:
-            handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+            if create and not path.exists():
+                _create(path, size, fixed)
+            handle = os.open(path, os.O_RDWR)
             try:
-                if os.fstat(handle).st_size < size:
-                    os.ftruncate(handle, size)
-                self._map = mmap.mmap(handle, size)
+                self._map = mmap.mmap(handle, max(size, os.fstat(handle).st_size))
             finally:
                 os.close(handle)
         except OSError as error:
             raise InputError(f"signal file {path}: {error.strerror or error}; give a writable TMPDIR") from None
+        except ValueError:  # a map longer than the file
+            raise InputError(f"signal file {path} is of another layout; remove it") from None
         words = np.frombuffer(self._map, np.int64)
         self._header = words[:HEADER_WORDS]
-        self._entries = words[HEADER_WORDS:].reshape(num_slots, depth, ENTRY_WORDS)
-        fixed = (MAGIC, LAYOUT, num_slots, depth)
-        if self._header[0] == 0:
-            self._header[: len(fixed)] = fixed
-        elif tuple(self._header[: len(fixed)].tolist()) != fixed:
+        if tuple(self._header[: len(fixed)].tolist()) != fixed:
             raise InputError(f"signal file {path} is of another layout; remove it")
+        self._entries = words[HEADER_WORDS:].reshape(num_slots, depth, ENTRY_WORDS)
 
     def close(self, remove: bool = False) -> None:
         if remove:
@@ -145,6 +145,22 @@ class SignalBoard:
         return dict(zip(FIXED[2:], self._header[2 : len(FIXED)].tolist(), strict=True))
 
 
+def _create(path: Path, size: int, fixed: tuple[int, ...]) -> None:
+    """The file appears whole, or the other side's does: nobody sees one without its header."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    header = np.zeros(HEADER_WORDS, np.int64)
+    header[: len(fixed)] = fixed
+    try:
+        draft.touch(0o600)
+        draft.write_bytes(header.tobytes())
+        os.truncate(draft, size)
+        os.link(draft, path)
+    except FileExistsError:
+        pass
+    finally:
+        draft.unlink(missing_ok=True)
+
+
 def _bits(values: FloatArray) -> IntArray:
     return np.ascontiguousarray(values, np.float64).view(np.int64)
 
@@ -173,7 +189,11 @@ def open_boards() -> list[Path]:
     """Boards of this user's running engines; what an engine that was killed has left is removed."""
     running = []
     for path in sorted(board_folder().glob(f"entropic-{os.getuid()}-*.board")):
-        pids = [pid for name, pid in read_board(path).state().items() if name.endswith("_pid") and pid]
+        try:
+            state = read_board(path).state()
+        except InputError:
+            continue  # gone meanwhile, or of another version
+        pids = [pid for name, pid in state.items() if name.endswith("_pid") and pid]
         if any(Path(f"/proc/{pid}").is_dir() for pid in pids) or not Path("/proc").is_dir():
             running.append(path)
         else:
@@ -190,4 +210,4 @@ def read_board(path: Path) -> SignalBoard:
         raise InputError(f"signal file {path}: {error.strerror or error}") from None
     if head.size < len(FIXED) or head[0] != MAGIC or head[1] != LAYOUT:
         raise InputError(f"{path} is no signal file of this version")
-    return SignalBoard(path, int(head[2]), int(head[3]))
+    return SignalBoard(path, int(head[2]), int(head[3]), create=False)
