@@ -83,6 +83,24 @@ def check_offered(scenario: Scenario, engine: str) -> None:
             raise InputError(f"controllers.{point.value} is not offered by {engine}: {why}; leave the table out")
 
 
+def check_delay(scenario: Scenario, asynchronous: bool) -> None:
+    """Raises `InputError` where an order would be made before the measurement its delay asks for."""
+    if asynchronous and DecisionPoint.ORDER in scenario.controllers and scenario.engine_config(1).delay_steps < 1:
+        raise InputError(
+            "engine.delay_steps is 0, but with asynchronous scheduling an order is made before the last token is "
+            "measured; set delay_steps = 1, or start vLLM with --no-async-scheduling"
+        )
+
+
+def check_policy(policy: str) -> None:
+    """Raises `InputError` for a scheduling policy of vLLM's own beside our order."""
+    if policy != "fcfs":
+        raise InputError(
+            f"--scheduling-policy {policy} and a scheduling controller both order requests; leave the policy at "
+            "fcfs (the controller priority-classes reads the same priorities)"
+        )
+
+
 def scenario_from_environment() -> Path | None:
     """The server's scenario file, None where the variable is not set. Raises `InputError` if there is no such file."""
     name = os.environ.get(SCENARIO_VARIABLE)
