@@ -39,7 +39,7 @@ def deploy(
     if run is None:
         _how_to(out, scenario, engine)
     else:
-        _run(out, scenario, run, model, out_dir, role)
+        _run(out, scenario, run, out_dir, role)
 
 
 def _check(out: Output, path: Path, engine: str, vocab_size: int | None, model: str) -> None:
@@ -73,58 +73,27 @@ def _how_to(out: Output, path: Path, engine: str) -> None:
     out.done(True, {"flags": 0}, {"scenario": path})
 
 
-def _run(out: Output, path: Path, python: Path, model: str, out_dir: Path, role: str | None) -> None:
+def _run(out: Output, path: Path, python: Path, out_dir: Path, role: str | None) -> None:
     """The scenario's own workload through vLLM, one arm a seed."""
-    import json
-    import os
-    import subprocess
-    import tempfile
-
-    from workbench.errors import InputError
-    from workbench.live.build import live_requests
-    from workbench.live.session import LiveModel
-    from workbench.live.weights import cache_directory, model_directory
+    from workbench.live.engines.vllm_arm import serve_arm
     from workbench.scenario import load_scenario
 
     scenario = load_scenario(path)
-    live = LiveModel.load(model, dtype=scenario.live.dtype, backend="torch")
-    environ = {
-        "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_CPU_KVCACHE_SPACE": "1",
-        "NUMBA_CACHE_DIR": str(cache_directory() / "numba-vllm"), **os.environ,
-        "PYTHONPATH": os.pathsep.join([str(Path(__file__).resolve().parents[2]), os.environ.get("PYTHONPATH", "")]),
-    }  # fmt: skip
+    extra = {} if role is None else {"role": role}
     paths: dict[str, Any] = {"run": out_dir}
-    settings = scenario.engine_config(1)
+    totals: dict[str, int] = {}
     with out.progress("serve in vllm") as tell:
         for done, seed in enumerate(scenario.seeds):
-            requests, _ = live_requests(live, scenario.workload, seed)
-            work = Path(tempfile.mkdtemp(prefix="deploy-"))
-            task = {
-                "model": str(model_directory(model, scenario.live.dtype)), "scenario": str(path.resolve()),
-                "record": str(work / "spool"), "answer": str(work / "answer.json"), "seed": seed,
-                "engine": {"max_num_seqs": settings.max_running, "max_num_batched_tokens": settings.token_budget},
-                "requests": [
-                    {"token_ids": r.prompt.token_ids, "max_tokens": r.max_tokens, "arrival_s": r.arrival_s,
-                     "kind": r.kind, "priority": r.priority, "stop_ids": list(live.stop_ids)}
-                    for r in requests
-                ],
-            }  # fmt: skip
-            (work / "task.json").write_text(json.dumps(task), encoding="utf-8")
-            log = work / "vllm.log"
-            with log.open("w") as file:
-                ended = subprocess.run(
-                    [str(python), "-m", "workbench.live.engines.vllm_run", str(work / "task.json")],
-                    env=environ, stdout=file, stderr=subprocess.STDOUT, check=False,
-                )  # fmt: skip
-            if ended.returncode != 0:
-                lines = [line for line in log.read_text(errors="replace").splitlines() if "rror: " in line] or [
-                    "no word"
-                ]
-                raise InputError(f"vLLM ended with {ended.returncode}: {lines[-1].strip()}; its output is in {log}")
-            paths[f"seed{seed}"] = _arm(work / "spool", out_dir / f"seed{seed}", role)
+            served = serve_arm(scenario, seed, out_dir / f"seed{seed}", python, extra=extra)
+            paths |= {arm.name: arm for arm in served.directories}
+            for name, count in {**served.counters, **served.losses}.items():
+                totals[name] = totals.get(name, 0) + count
             tell((done + 1) / len(scenario.seeds))
+    for name in ("engine_losses", "signal_losses"):
+        if totals[name]:
+            out.say(f"{name}: {totals[name]}; every request has ended all the same")
     out.say(f"recorded: {out_dir}; workbench replay, report and validate --engine vllm read it")
-    out.done(True, {"arms": len(scenario.seeds)}, paths)
+    out.done(True, {"arms": len(paths) - 1, **totals}, paths)
 
 
 def _collect(out: Output, spool: Path, out_dir: Path, role: str | None) -> None:

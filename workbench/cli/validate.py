@@ -27,11 +27,16 @@ def validate(
     engine: Annotated[
         str, typer.Option(help="Whose arms are judged: workbench (our own), vllm or transformers.")
     ] = "workbench",
+    vllm: Annotated[
+        Path | None,
+        typer.Option(help="Python of an environment with vLLM: --record runs the arms that serve there."),
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Simulate recorded live arms again and compare. Exit 1 where an error is above its limit or ranks disagree.
 
     `--record STUDY` runs the arms first, alone on the machine; finished ones are kept, so Ctrl-C and the same command go on.
+    With `--engine vllm --vllm PYTHON` it is vLLM that serves them (workbench/scenarios/validation_vllm.toml).
     Arms the study calls `record` and `calibrate` are fitted; all others are judged. Limits: step time 5 %, throughput 3 %,
     TPOT p50 5 %, TTFT mean 10 %, Kendall tau 0.9 over at least 20 pairs of settings that differ live, regret of the best
     setting 2 %.
@@ -59,10 +64,17 @@ def validate(
 
         study = read_study(record)
         with out.progress("record live arms") as tell:
-            first = capacity_task(study, run)
-            warm_up([first])
-            first.run()
-            tasks = study_tasks(study, run, capacity_requests_per_s(first))
+            if vllm is None:
+                first = capacity_task(study, run)
+                warm_up([first])
+                first.run()
+                tasks = study_tasks(study, run, capacity_requests_per_s(first))
+            else:
+                from workbench.live.engines.vllm_study import served_in_vllm
+
+                [first] = served_in_vllm([capacity_task(study, run)], vllm)
+                first.run()
+                tasks = served_in_vllm(study_tasks(study, run, capacity_requests_per_s(first)), vllm)
             warm_up(tasks)
             run_here(tasks, tell)
     arms = [arm for arm in find_recorded_arms(run) if manifest_of(arm).get("plant") == "live"]

@@ -24,6 +24,7 @@ from workbench.record import ArmRecorder
 from workbench.scenario import parse_scenario
 
 Columns = dict[str, np.ndarray]
+SETTINGS = ("block_size", "max_context_tokens", "max_running", "token_budget", "max_chunk_tokens", "watermark_frac")
 
 
 class SpooledPlant:
@@ -37,9 +38,11 @@ class SpooledPlant:
 
 def collect_arm(
     spool: Path, directory: Path, *, arm: Mapping[str, Any] | None = None, extra: Mapping[str, Any] | None = None,
-    request_columns: Mapping[str, Any] | None = None,
+    request_columns: Mapping[str, Any] | None = None, notes: Mapping[str, Any] | None = None,
 ) -> Path:  # fmt: skip
-    """Write the arm a spool holds; returns its folder. Raises `InputError` for a spool that holds no finished step."""
+    """Write the arm a spool holds; returns its folder. The scenario in it has the engine settings that were in force.
+
+    notes: more facts beside those of the engine. Raises `InputError` for a spool that holds no finished step."""
     about = {**_read_json(spool / "sampler.json"), **_read_json(spool / "scheduler.json")}
     arrived, batches = read_stream(spool, "requests"), read_stream(spool, "batches")
     if not arrived or not batches:
@@ -62,14 +65,15 @@ def collect_arm(
         if rows := read_stream(spool, point.value):
             recorder.take_rows(point, rows)
     engine = {"engine": "vllm", "engine_version": about["vllm"], "async_scheduling": about["async_scheduling"]}
+    had = {f"engine__{name}": getattr(config, name) for name in SETTINGS}
     return recorder.finish(
-        directory, plant, scenario.with_changes(plant="live"), int(about["seed"]), arm=arm,
+        directory, plant, scenario.with_changes(plant="live", level="full", **had), int(about["seed"]), arm=arm,
         extra={
             "controller_context": about["controller_context"], "controller_flags": about["controller_flags"],
             "notes": {
                 **engine, "hardware": "this machine", "model": about["model"], "backend": about["backend"],
                 "sampler": about["sampler"], "model_shape": shape.__dict__, "engine_torch": about["torch"],
-                "workload": f"{len(spec)} requests served by vLLM {about['vllm']}",
+                "workload": f"{len(spec)} requests served by vLLM {about['vllm']}", **(notes or {}),
             },
             **(extra or {}),
         },
