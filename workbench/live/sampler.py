@@ -31,6 +31,7 @@ class Sampler:
     ) -> None:
         self.ops, self.seed, self.temperature = ops, seed, temperature
         self.request_seeds, self.forced = dict(request_seeds or {}), forced
+        self.seed_alone = False  # a request's own seed keys its draws, its number does not: asked again, it draws alike
         self.draw_as: IntArray | None = None  # [num_requests] whose draws each request gets: equal draws side by side
 
     def draw(self, batch: Batch, rows: IntArray, logits: torch.Tensor, action: SamplingAction | None) -> LogitStats:
@@ -46,6 +47,8 @@ class Sampler:
             drawn = self._call(logits, temperature, drawn_as, index, laws, limits, self.seed)
         else:
             seeds = np.array([self.request_seeds.get(int(r), self.seed) for r in request])
+            if self.seed_alone:
+                drawn_as = np.where([int(r) in self.request_seeds for r in request], 0, drawn_as)
             groups = [np.flatnonzero(seeds == seed) for seed in np.unique(seeds)]
             parts = [
                 self._call(

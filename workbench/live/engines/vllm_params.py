@@ -4,7 +4,7 @@ Extra arguments (`SamplingParams(extra_args=...)`, or `vllm_xargs` in a request 
 
     entropic            "off": this request is left to the engine
     entropic_scenario   another temperature law, a file name of the server's folder ENTROPIC_SCENARIOS
-    entropic_seed       seed of this request's draws, instead of the scenario's
+    entropic_seed       seed of this request's draws, instead of the scenario's: the same request again draws the same
     entropic_kind       name of the request's kind, for the scheduler's priors
     entropic_request, entropic_slot     set by our scheduler, not by clients
 """

@@ -143,12 +143,12 @@ class SamplingSide:
             if DecisionPoint.ORDER in named.controllers:
                 raise InputError(f"entropic_scenario {key!r} orders requests; only the server's own scenario may")
             self.laws[key] = self._steering(named, recorded=False)
-        if wishes.seed is not None:
-            self.laws[key].sampler.request_seeds[request_id] = wishes.seed
         if not wishes.steered and self.laws[key].law is not None:
             key = f"{key}, left to the engine"
             if key not in self.laws:
                 self.laws[key] = self._steering(replace(self.deployment, controllers={}), recorded=False)
+        if wishes.seed is not None:
+            self.laws[key].sampler.request_seeds[request_id] = wishes.seed
         self._changed[slot] = wishes.changes_logits is not None
         self._drawn_here[slot] = self.laws[key].law is not None and not wishes.engine_truncates
         return Row(wishes, slot, request_id, key, outputs)
@@ -162,6 +162,7 @@ class SamplingSide:
         row = self.rows[index]
         if row is not None:
             self.slots.leave(row.slot)
+            self.laws[row.law].sampler.request_seeds.pop(row.request_id, None)  # given again should it come back
             self.rows[index] = None
 
     def _lay_out(self, rows: list[Row]) -> tuple[list[Row], np.ndarray, np.ndarray, list[tuple[str, np.ndarray]]]:
@@ -212,6 +213,7 @@ class SamplingSide:
             temperature=deployment.scenario.engine_config(1).temperature,
             on_decision=None if spool is None else self._record_decision, on_measured=self._publish,
         )  # fmt: skip
+        made.sampler.seed_alone = True
         return made
 
     def _record_decision(self, observation: Observation, action: Action, applied: Action) -> None:
