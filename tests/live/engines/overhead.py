@@ -1,25 +1,29 @@
-"""What the plug-in costs in vLLM: `python -m tests.live.engines.overhead`, alternating runs of plain and steered engines.
+"""What the plug-in costs in vLLM: `python -m tests.live.engines.overhead [PAIRS]`, alternating plain and steered rounds.
 
-Two vLLM processes on the same weights, 32 requests of 64 prompt and 64 output tokens; rounds alternate, the first of each
-warms up. Prints one JSON line: seconds of every round, and the median over rounds of steered / plain - 1.
+Two vLLM processes on the same weights, 32 requests of 64 prompt and 32 output tokens a round; pairs of rounds, each pair in
+the other order than the one before, the first pair to warm up. Prints one JSON line: the median over pairs of
+steered / plain - 1, in wall-clock time and in processor time of the process, each with a 95 % bootstrap interval. Other
+work on the machine moves wall-clock times by tens of per cent from round to round, and both rounds of a pair alike.
 """
 
 import json
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-from tests.live.engines.vllm_env import environment, toml, vllm_python
+import numpy as np
+import psutil
+
+from tests.live.engines.vllm_env import IN_PROCESS, environment, toml, vllm_python
 from workbench.live.weights import model_directory
 
 SCENARIO = {
     "engine": {"delay_steps": 1},
     "controllers": {"order": {"kind": "entropy-aging"}, "temperature": {"kind": "pi", "target_entropy_nats": 1.5}},
 }
-REQUESTS, PROMPT_TOKENS, TOKENS = 32, 64, 64
+REQUESTS, PROMPT_TOKENS, TOKENS = 32, 64, 32
 
 
 class Engine:
@@ -35,8 +39,9 @@ class Engine:
             "requests": [{"token_ids": p, "max_tokens": TOKENS, "sampling": {"ignore_eos": True}} for p in prompts],
         }  # fmt: skip
         (folder / "task.json").write_text(json.dumps(task))
-        environ = environment(VLLM_ENABLE_V1_MULTIPROCESSING="0")
-        environ.pop("OMP_NUM_THREADS")
+        environ = environment(**IN_PROCESS)
+        for name in ("OMP_NUM_THREADS", "VLLM_CPU_OMP_THREADS_BIND"):
+            del environ[name]
         self.process = subprocess.Popen(
             [str(vllm_python()), "-m", "workbench.live.engines.vllm_run", str(folder / "task.json")],
             env=environ, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=self.log.open("w"), text=True,
@@ -48,7 +53,10 @@ class Engine:
                 raise SystemExit(self.log.read_text()[-2000:])
             time.sleep(0.2)
 
-    def round(self, number: int) -> float:
+    def round(self, number: int) -> tuple[float, float]:
+        """(wall-clock, processor) seconds."""
+        process = psutil.Process(self.process.pid)
+        before = process.cpu_times()
         assert self.process.stdin is not None
         self.process.stdin.write("go\n")
         self.process.stdin.flush()
@@ -59,31 +67,42 @@ class Engine:
             except (OSError, ValueError):
                 continue
             if len(rounds) > number:
-                return float(rounds[number]["seconds"])
+                after = process.cpu_times()
+                cpu_s = after.user + after.system - before.user - before.system
+                return float(rounds[number]["seconds"]), cpu_s
 
 
-def main(rounds: int = 8) -> None:
+def main(pairs: int = 40) -> None:
     folder = Path(tempfile.mkdtemp(prefix="overhead-"))
     (folder / "scenario.toml").write_text(toml(SCENARIO))
     engines = {
-        "plain": Engine(folder / "plain", None, rounds + 1),
-        "steered": Engine(folder / "steered", folder / "scenario.toml", rounds + 1),
+        "plain": Engine(folder / "plain", None, pairs + 1),
+        "steered": Engine(folder / "steered", folder / "scenario.toml", pairs + 1),
     }
-    seconds: dict[str, list[float]] = {name: [] for name in engines}
+    took: dict[str, list[tuple[float, float]]] = {name: [] for name in engines}
     try:
         for engine in engines.values():
             engine.ready()
-        for number in range(rounds + 1):
+        for number in range(pairs + 1):
             for name in list(engines) if number % 2 else reversed(list(engines)):
-                took_s = engines[name].round(number)
+                seconds = engines[name].round(number)
                 if number:
-                    seconds[name].append(took_s)
+                    took[name].append(seconds)
     finally:
         for engine in engines.values():
             engine.process.kill()
-    ratios = [b / a - 1.0 for a, b in zip(seconds["plain"], seconds["steered"], strict=True)]
-    print(json.dumps({"overhead_frac": statistics.median(ratios), "ratios": ratios, **seconds}))
+    plain, steered = (np.array(took[name]) for name in engines)
+    ratio = steered / plain - 1.0
+    rng = np.random.default_rng(0)
+    medians = np.median(ratio[rng.integers(0, pairs, (4000, pairs))], axis=1)
+    low, high = np.quantile(medians, [0.025, 0.975], axis=0)
+    figures = {
+        f"{clock}_overhead_frac": [round(float(x), 4) for x in (np.median(ratio[:, i]), low[i], high[i])]
+        for i, clock in enumerate(("wall", "cpu"))
+    }
+    print(json.dumps({"pairs": pairs, **figures, "plain_wall_s": plain[:, 0].tolist(),
+                      "steered_wall_s": steered[:, 0].tolist()}))  # fmt: skip
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 8)
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 40)

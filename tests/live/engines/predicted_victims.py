@@ -1,4 +1,8 @@
-"""Whom the simulator's batcher preempts, given a recorded order and the KV blocks everybody held before that step."""
+"""Whom vLLM preempts by the simulator's batcher, given a recorded order and the KV blocks everybody held before that step.
+
+One rule differs, and is added here: a running request that finds no block and nobody behind it keeps its blocks and waits in
+our engine; vLLM takes them from it too.
+"""
 
 import numpy as np
 
@@ -9,7 +13,7 @@ Columns = dict[str, np.ndarray]
 
 
 def predicted_victims(step: int, order: Columns, batches: Columns, num_blocks: int, block_size: int) -> list[int]:
-    """Request ids in the order in which `form_batch` takes their blocks."""
+    """Request ids in the order in which their blocks are taken: by `form_batch`, then vLLM's one more."""
     now = order["step"] == step
     running = now & order["obs_running"]
     slots = order["slot"][running]
@@ -24,7 +28,8 @@ def predicted_victims(step: int, order: Columns, batches: Columns, num_blocks: i
     for slot in slots:
         allocate(pool, int(slot), -(-int(computed[slot]) // block_size))
     batch, tokens, lost = np.zeros(64, np.int64), np.zeros(64, np.int64), np.zeros(num_slots, np.int64)
-    _, count = form_batch(
+    rows, count = form_batch(
         by_rank, pool, known, computed, np.full(num_slots, 1 << 20), block_size, 64, 1 << 20, 1 << 20, 0, 0, batch, tokens, lost
     )  # fmt: skip
-    return request[lost[:count]].tolist()
+    stuck = [slot for slot in by_rank if slot not in batch[:rows] and slot not in lost[:count]]
+    return request[[*lost[:count], *stuck[:1]]].tolist()

@@ -1,5 +1,10 @@
 """Laws, pruning and masked models in transformers: against our own engine, dense attention, and the model run alone."""
 
+import json
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -7,6 +12,7 @@ from transformers import BertConfig, BertForMaskedLM
 
 from kernels.dispatch import backend
 from tests.live.tiny import tiny_reference
+from tests.readme_tree import ROOT
 from workbench.catalog import build_controllers
 from workbench.errors import InputError
 from workbench.live.engines.transformers_masked import fill_masks
@@ -65,7 +71,7 @@ def test_one_seed_gives_the_tokens_of_our_engine(tiny_llama_directory, tiny_llam
     assert out[:, 17:].tolist() == [g.token_ids.tolist() for g in ours]
 
 
-@pytest.mark.long
+@pytest.mark.engines
 def test_one_seed_gives_the_tokens_of_our_engine_on_smollm2(smollm2_fp32):
     from transformers import AutoModelForCausalLM
 
@@ -204,6 +210,25 @@ def test_evicted_blocks_leave_the_tensors_and_positions_stand(model):
         **inputs, do_sample=False, max_new_tokens=80, output_scores=True, return_dict_in_generate=True
     )
     assert not torch.allclose(dense.scores[5], evicted.scores[5], atol=1e-3)
+
+
+@pytest.mark.engines
+def test_memory_of_the_process_falls_by_what_the_cache_gave_up():
+    """Two processes, the same prompt: their resident memory differs as their caches do."""
+    found = {}
+    for rule in ("keep-all", "evict"):
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.live.engines.cache_memory", rule], cwd=ROOT, check=True, capture_output=True,
+            text=True, env=os.environ | {"MALLOC_MMAP_THRESHOLD_": "65536", "OMP_NUM_THREADS": "1"},
+        )  # fmt: skip
+        found[rule] = json.loads(done.stdout)
+    cache = {rule: f["cache"] for rule, f in found.items()}
+    resident = {rule: f["after"] - f["before"] for rule, f in found.items()}
+    print(f"cache {cache}, resident {resident}")
+    assert cache["keep-all"] == 46080 * (1536 + 23)
+    assert cache["evict"] < 0.8 * cache["keep-all"]
+    fell = cache["keep-all"] - cache["evict"]
+    assert resident["keep-all"] - resident["evict"] == pytest.approx(fell, rel=0.25)
 
 
 def test_block_mass_is_that_of_eager_attention(model):
