@@ -55,6 +55,7 @@ def validate(
     if record is not None:
         from workbench.main_job import run_here
         from workbench.validation_study import (
+            RECORD,
             capacity_requests_per_s,
             capacity_task,
             read_study,
@@ -75,7 +76,7 @@ def validate(
                 [first] = served_in_vllm([capacity_task(study, run)], vllm)
                 first.run()
                 tasks = served_in_vllm(study_tasks(study, run, capacity_requests_per_s(first)), vllm)
-            warm_up(tasks)
+            warm_up([task for task in tasks if vllm is None or task.extra.get("role") == RECORD])
             run_here(tasks, tell)
     arms = [arm for arm in find_recorded_arms(run) if manifest_of(arm).get("plant") == "live"]
     roles = {arm: manifest_of(arm).get("role") for arm in arms}

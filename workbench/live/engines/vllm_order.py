@@ -22,6 +22,7 @@ from workbench.live.engines.vllm_step_record import StepRecord
 from workbench.live.step_time import StepTime
 from workbench.protocols import DecisionPoint, OrderAction, OrderObservation
 from workbench.scenario import Scenario
+from workbench.signals import BoolArray, FloatArray, IntArray
 
 log = logging.getLogger("vllm.entropic")
 
@@ -63,6 +64,8 @@ class VllmOrder:
         self._under_way: deque[StepUnderWay] = deque()
         self._ended_s = 0.0
         self._running_before: list[Request] = []
+        if self.law is not None:
+            self._warm_up()
 
     # Requests come and go
 
@@ -129,13 +132,20 @@ class VllmOrder:
         want = np.maximum(slots.known_tokens[slot] - slots.computed_tokens[slot], 1)
         chunk = int(scheduler.max_num_scheduled_tokens)
         cost_s[slot] = self.step_time.marginal_s(slots.computed_tokens[slot], np.minimum(want, chunk))
+        return self._observation(active, joined, measured, step, entropy, varentropy, cost_s)
+
+    def _observation(
+        self, active: BoolArray, joined: BoolArray, measured: BoolArray, measured_step: IntArray, entropy: FloatArray,
+        varentropy: FloatArray, cost_s: FloatArray,
+    ) -> OrderObservation:  # fmt: skip
+        slots = self.slots
         return OrderObservation(
             step=self.step_index,
             active=active,
             joined=joined,
             request_id=np.where(active, slots.request_id, -1),
             measured=measured,
-            measured_step=step,
+            measured_step=measured_step,
             served=slots.served.copy(),
             running=slots.running.copy(),
             arrival_rank=slots.request_id.copy(),
@@ -143,11 +153,20 @@ class VllmOrder:
             priority=slots.priority.copy(),
             prompt_tokens=slots.prompt_tokens.copy(),
             computed_tokens=slots.computed_tokens.copy(),
-            generated_tokens=drawn.copy(),
-            remaining_tokens_oracle=np.full(n, np.nan),
+            generated_tokens=slots.next_token.copy(),
+            remaining_tokens_oracle=np.full(slots.num_slots, np.nan),
             entropy_raw_nats=entropy,
             varentropy_raw_nats2=varentropy,
             marginal_step_s=cost_s,
+        )
+
+    def _warm_up(self) -> None:
+        """Ask the law once about two requests that do not exist: it compiles now, not while the first request waits."""
+        assert self.law is not None
+        some = np.arange(self.slots.num_slots) < 2
+        zero, numbers = np.zeros(some.size, np.int64), np.where(some, 1.0, np.nan)
+        self.law.step(
+            self.law.init(some.size), self._observation(some, some, some, zero, numbers, numbers, np.abs(numbers))
         )
 
     def _sort(self, action: OrderAction) -> None:

@@ -69,6 +69,7 @@ class SamplingSide:
         if self.board is not None:
             self.board.sign("sampler")
         self.laws = {SERVER: self._steering(self.deployment, recorded=True)}
+        self._warm_up(device)
         self._layout: tuple[list[Row], np.ndarray, np.ndarray, list[tuple[str, np.ndarray]]] | None = None
         if self.spool is not None:
             self.spool.about("sampler", {
@@ -76,6 +77,15 @@ class SamplingSide:
                 "backend": self.ops.implementation, "sampler": self.ops.sampler, "vocab_size": self.vocab_size,
                 "torch": torch.__version__,
             })  # fmt: skip
+
+    def _warm_up(self, device: torch.device) -> None:
+        """A few tokens of one request that does not exist: op and law compile now, not while the first request waits."""
+        law = self.deployment.controllers.get(DecisionPoint.TEMPERATURE)
+        steering = Steering(law, self.num_slots, self.deployment.delay_steps, self.ops)
+        nobody = np.zeros(1, np.int64)
+        for token in range(self.deployment.delay_steps + 3):
+            steering.step(torch.zeros(1, self.vocab_size, device=device), Rows(nobody, nobody, nobody + token))
+        steering.settle()
 
     # What vLLM asks
 
