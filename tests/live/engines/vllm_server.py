@@ -49,10 +49,11 @@ class Server:
 
     def __init__(self, folder: Path, *more: str, **environ: str) -> None:
         self.port, self.log = free_port(), folder / "server.txt"
-        self.process = subprocess.Popen(
-            serve_command(self.port, *more), env=environment(PYTHONPATH=named_vllm(folder), **environ), stdout=self.log.open("w"),
-            stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+        with self.log.open("w") as file:
+            self.process = subprocess.Popen(
+                serve_command(self.port, *more), env=environment(PYTHONPATH=named_vllm(folder), **environ), stdout=file,
+                stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+            )  # fmt: skip
 
     def __enter__(self) -> "Server":
         until = time.monotonic() + START_S
@@ -95,7 +96,8 @@ class Server:
             with urllib.request.urlopen(request, timeout=3000) as response:
                 return int(response.status), json.load(response)
         except urllib.error.HTTPError as error:
-            return error.code, json.load(error)
+            with error:
+                return error.code, json.load(error)
 
     def board(self) -> SignalBoard:
         return board_of(self.process.pid)
