@@ -24,7 +24,7 @@ TITLES = {
     "tau_per_busy_s": "dtau/dC gained, C in busy seconds",
 }
 FULL_COLOUR = 0.4  # an effect this large, in ln, has the full colour
-CELL_W, CELL_H, LABEL_W, TOP, GAP, ACROSS = 30, 19, 148, 46, 18, 4
+CELL_W, CELL_H, LABEL_W, TOP, GAP, ACROSS, MIN_W = 30, 19, 148, 46, 20, 4, 120
 HELD_COLOURS = {
     "admission: KV blocks": ("A", "var(--t)"),
     "admission: batch slots": ("S", "var(--all)"),
@@ -62,11 +62,15 @@ def mechanism(found: Mapping[str, Measured], cell: str, arm: str, metric: str) -
         return "E"
     if of("recomputed") > 0.01:
         return "R"
-    if of("kv_read") < -0.02 and abs(of("busy")) > 0.002:
+    if of("kv_read") < -0.02 and (of("service") if metric == "latency" else of("busy")) < 0.0:
         return "M"
     if metric == "throughput" and abs(of("queue")) > abs(of("busy")):
         return "A" if held_name(found, cell).endswith("KV blocks") else "Q"
     return "B"
+
+
+def panel_name(arm: str) -> str:
+    return arm_label(arm) if len(arm) != 2 else " + ".join(arm)
 
 
 def held_name(found: Mapping[str, Measured], cell: str) -> str:
@@ -89,7 +93,7 @@ def authority_map(found: Mapping[str, Measured]) -> Markup:
     parts = []
     for metric, title in TITLES.items():
         panels = [
-            (arm_label(arm), [[_box(found, f"{row}/{column}", arm, metric) for column in columns] for row in rows])
+            (panel_name(arm), [[_box(found, f"{row}/{column}", arm, metric) for column in columns] for row in rows])
             for arm in arms
         ]
         parts.append(_figure(title, panels, rows, columns))
@@ -119,7 +123,7 @@ def _held_box(found: Mapping[str, Measured], cell: str) -> Box:
 
 
 def _figure(title: str, panels: list[tuple[str, list[list[Box]]]], rows: list[str], columns: list[str]) -> Markup:
-    width, height = CELL_W * len(columns), CELL_H * len(rows)
+    width, height = max(CELL_W * len(columns), MIN_W), CELL_H * len(rows)
     across = min(ACROSS, len(panels))
     down = -(-len(panels) // across)
     total_w = LABEL_W + across * (width + GAP)
@@ -133,9 +137,7 @@ def _figure(title: str, panels: list[tuple[str, list[list[Box]]]], rows: list[st
             middle = x0 + (j + 0.5) * CELL_W
             body.append(f'<text class="tick" x="{middle}" y="{y0 - 5}" text-anchor="middle">{escape(load)}</text>')
             if j == 0 or columns[j - 1].split("_")[0] != memory:
-                body.append(
-                    f'<text class="tick" x="{x0 + j * CELL_W + 2}" y="{y0 - 17}">{escape(memory)} KV, load</text>'
-                )
+                body.append(f'<text class="tick" x="{x0 + j * CELL_W + 2}" y="{y0 - 17}">{escape(memory)}</text>')
         for i, row in enumerate(rows):
             if k % across == 0:
                 y = y0 + (i + 0.5) * CELL_H + 4

@@ -34,7 +34,7 @@ are written down beside each claim and never moved to fit; otherwise it is incon
 a row and for no other.</p>
 <div class="tally" role="img" aria-label="verdicts">{% for v, n in counts %}<i class="v-{{ slug(v) }}" style="flex:{{ n }}"></i>{% endfor %}</div>
 <p class="counts">{% for v, n in counts %}<span><i class="v-{{ slug(v) }}"></i>{{ n }} {{ v }}</span>{% endfor %}</p>
-<p class="facts">{{ rows|length }} claims<span></span><span>{{ minutes }} of measuring</span><span><code>{{ command }}</code></span></p>
+<p class="facts"><span>{{ rows|length }} claims</span><span>{{ minutes }} of measuring</span><span><code>{{ command }}</code></span></p>
 </header><main>
 {% for title, intro, mine in papers %}<section class="paper"><h2>{{ title }}</h2><p class="lead">{{ intro }}</p>
 {% for row in mine %}<details class="claim" id="{{ row.claim.id }}"><summary><span>{{ row.claim.says }}<span class="id">{{ row.claim.id }}</span></span>
@@ -48,19 +48,20 @@ a row and for no other.</p>
 {% for q in row.claim.quantities if q.name in row.found %}{{ picture(q, row.found[q.name]) }}{% endfor %}
 {% if row.claim.caution %}<p><b>Caution.</b> {{ row.claim.caution }}.</p>{% endif %}
 {% if row.claim.experiment %}<p><b>Drawn by.</b> <code>{{ command }} {{ row.claim.id }}</code>; experiment
-<code>workbench/claims/experiments/{{ row.claim.experiment }}.py</code>{% if row.claim.experiment in seconds %}, {{ "%.0f"|format(seconds[row.claim.experiment]) }} s
-for all its rows{% endif %}; resolved scenarios in the manifests under <code>runs/</code> beside this page</p>{% endif %}</div></details>
+<code>workbench/claims/experiments/{{ row.claim.experiment }}.py</code>{% if row.claim.experiment in seconds %} (its rows together took
+{{ "%.0f"|format(seconds[row.claim.experiment]) }} s){% endif %}; resolved scenarios in the manifests under <code>runs/</code> beside this page</p>{% endif %}</div></details>
 {% endfor %}</section>{% endfor %}
 {% if factorials %}<h2>Factorial</h2><p class="lead">Every combination of the three controllers under the same requests and draws: main effects
 and interactions in ln units, 99 % intervals over paired seeds. Right is better; blue gains, orange loses, grey holds zero. Where
 gains multiply, interactions are zero.</p>
-{% for title, id, charts in factorials %}<h3>{{ title }}</h3><p class="note">Drawn by <code>{{ command }} {{ id }}</code></p>{{ charts }}{% endfor %}{% endif %}
+{% for title, id, charts in factorials %}<h3>{{ title }}</h3><p class="small">Drawn by <code>{{ command }} {{ id }}</code></p>{{ charts }}{% endfor %}{% endif %}
 {% if authority %}<h2>Authority map</h2><p class="lead">Where each controller, each pair and all three change a figure by more than its 99 %
 interval: one setting of the server varied at a time, against KV memory and arrival rate (as a share of the cell's own capacity).
 Blue gains, orange loses, stronger with the effect; grey and empty: no effect. The letter is the mechanism, read from what the
 simulator accounted: A admission (waiting for KV blocks), Q queueing, M memory-bound (KV bytes read), R recomputing after
 preemption, E the entropies themselves, B other time in steps. One cell in a hundred is coloured by chance.</p>
-<p class="note">Drawn by <code>{{ command }} et-everywhere</code>. In the last figure: A admission (KV blocks), S admission (batch slots), Q queueing,
+<p class="small">Drawn by <code>{{ command }} et-everywhere</code>. Columns: all KV memory (ample) or room for 12 average requests (tight), each at
+shares of capacity. S scheduler, T temperature, P pruning. In the last figure: A admission (KV blocks), S admission (batch slots), Q queueing,
 W memory-bound (weights), M memory-bound (KV), C compute-bound (prefill).</p>{{ authority }}{% endif %}
 </main><footer><p>Command: <code>{{ command }}</code></p></footer></body></html>
 """

@@ -88,9 +88,9 @@ def excesses(values: Values, names: Sequence[str] = TOLD) -> dict[str, Measured]
         logs, sign = log_gains(values, name), GAINS[name][1]
         if not {"S", "T", "P", "STP"} <= logs.keys():
             continue
-        found[f"excess_log_{name}"] = over_seeds(logs["STP"] - sum(logs[c] for c in "STP"))
+        found[f"excess_log_{name}"] = over_seeds(logs["STP"] - np.sum([logs[c] for c in "STP"], axis=0))
         shares = {code: sign * np.expm1(sign * x) for code, x in logs.items()}
-        found[f"excess_add_{name}"] = over_seeds(shares["STP"] - sum(shares[c] for c in "STP"))
+        found[f"excess_add_{name}"] = over_seeds(shares["STP"] - np.sum([shares[c] for c in "STP"], axis=0))
     return found
 
 
@@ -104,7 +104,7 @@ def effects(values: Values, names: Sequence[str] = TOLD) -> dict[str, Measured]:
         for effect in EFFECTS:
             letters = effect.split("x")
             signs = {code: np.prod([1.0 if letter in code else -1.0 for letter in letters]) for code in ARM_CODES}
-            found[f"effect_{effect}_{name}"] = over_seeds(sum(signs[code] * logs[code] for code in ARM_CODES) / 4.0)
+            found[f"effect_{effect}_{name}"] = over_seeds(np.sum([signs[c] * logs[c] for c in ARM_CODES], axis=0) / 4.0)
     return found
 
 

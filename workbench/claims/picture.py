@@ -5,6 +5,7 @@ import math
 from markupsafe import Markup, escape
 
 from workbench.claims.claim import Measured, Quantity, Verdict
+from workbench.report.numbers import MINUS
 
 WIDTH, HEIGHT, LEFT, TOP, BAR = 760, 50, 12, 6, 24
 CSS = {
@@ -58,7 +59,12 @@ def interval_picture(quantity: Quantity, found: Measured) -> Markup:
 
 def text_of(found: Measured) -> str:
     if found.low == found.high:
-        return f"{found.value:.3g} exactly"
+        return f"{number_text(found.value)} exactly"
     if not math.isfinite(found.low):
-        return f"{found.value:.3g}, no interval"
-    return f"{found.value:.3g} ({found.low:.3g} to {found.high:.3g})"
+        return f"{number_text(found.value)}, no interval"
+    return f"{number_text(found.value)} ({number_text(found.low)} to {number_text(found.high)})"
+
+
+def number_text(value: float) -> str:
+    """Three digits, with a minus that is as wide as a plus."""
+    return f"{value:.3g}".replace("-", MINUS)

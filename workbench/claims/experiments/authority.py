@@ -37,7 +37,7 @@ from workbench.metrics.arm import ARM_CODES, BASELINE
 from workbench.metrics.records import Records
 from workbench.record import strict_json, write_atomically
 from workbench.scenario import Scenario, parse_scenario
-from workbench.signals import FloatArray
+from workbench.signals import FloatArray, IntArray
 
 OUTPUT_TOKENS = 48  # mean of a request
 TIGHT_REQUESTS = 12  # average requests that tight KV memory holds
@@ -67,7 +67,7 @@ ROWS = {
     "Llama-3-70B": Row("Llama-3-70B, 4 GPUs", model="Llama-3-70B"),
 }
 COLUMNS = tuple((memory, load) for memory in ("ample", "tight") for load in (0.5, 0.9, 1.3))
-QUICK_ROWS = ("base", "context-4096", "L4")
+QUICK_ROWS = ("base", "context-4096")
 QUICK_COLUMNS = (("ample", 0.5), ("ample", 1.3), ("tight", 1.3))
 # What changed under an arm: name -> how (difference in units of the baseline's latency, or logarithm of the ratio)
 CHANGES = ("queue", "service", "recomputed", "kv_read", "tau", "busy")
@@ -166,7 +166,7 @@ class CellTask:
         return path.resolve()
 
 
-def _lengths(trace: Path | None, seed: int, count: int, directory: Path) -> tuple[FloatArray, FloatArray]:
+def _lengths(trace: Path | None, seed: int, count: int, directory: Path) -> tuple[IntArray, IntArray]:
     if trace is None:
         return azure_lengths("azure-conversation", count, seed)
     first = seed % (18_000 // count) * count

@@ -27,10 +27,10 @@ def measure(setting: Setting) -> Mapping[str, Measured]:
 
     settings = Settings(
         contexts=setting.size((512,), (2048,)),
-        kinds=("gsm8k", "code"),
-        texts_per_kind=setting.size(2, 4),
+        kinds=setting.size(("gsm8k",), ("gsm8k", "code")),
+        texts_per_kind=setting.size(3, 4),
         targets=(TARGET,),
-        tail_tokens=setting.size(8, 32),
+        tail_tokens=setting.size(6, 24),
         seed=setting.seed * 100,
         only=POLICIES,
     )

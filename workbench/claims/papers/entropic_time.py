@@ -128,7 +128,7 @@ CLAIMS = (
     ),
     Claim(
         id="et-pruning-quality", source=ET, says="20 to 30 % less KV traffic and attention work in decoding, quality kept",
-        definition="SmolLM2-135M, texts of 2,048 tokens (quick: 512), policies set to 75 % of the bytes: sketch-mass with its "
+        definition="SmolLM2-135M, texts of 2,048 tokens (quick: 512, mathematics only), policies set to 75 % of the bytes: sketch-mass with its "
         "sketches and boxes counted; quality kept: NLL loss of at most 0.01 nats a token",
         experiment="prune",
         quantities=(

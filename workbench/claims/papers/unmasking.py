@@ -11,14 +11,14 @@ CLAIMS = (
         id="unmask-kl", source=UNMASK, says="KL is at most O(eta log L), random order",
         definition="KL / (eta (1 + log2 L)) - 1 on duplicated pairs and a Markov chain, constant 1 (ours: the paper states none)",
         experiment="unmasking",
-        quantities=tuple(Quantity(f"{o}_{n}_kl", f"{o}, L = {n}", never_above()) for o in ("pairs", "markov")
+        quantities=tuple(Quantity(f"{o}_{n}_kl", f"KL beyond the scale, {o}, L = {n}", never_above()) for o in ("pairs", "markov")
                          for n in (64, 256)),
     ),
     Claim(
         id="unmask-iterations", source=UNMASK, says="O~(H(X0)/eps) iterations suffice",
         definition="E[K] / ((H(X0) + KL)/eta + 1) - 1 on the same oracles",
         experiment="unmasking",
-        quantities=tuple(Quantity(f"{o}_{n}_iterations", f"{o}, L = {n}", never_above()) for o in ("pairs", "markov")
+        quantities=tuple(Quantity(f"{o}_{n}_iterations", f"iterations beyond the bound, {o}, L = {n}", never_above()) for o in ("pairs", "markov")
                          for n in (64, 256)),
     ),
     Claim(
@@ -33,7 +33,7 @@ CLAIMS = (
         definition=f"one eta = 1 nat on {len(UNTUNED)} laws of L = 64, none of them told: KL and iterations beyond their bounds, as shares",
         experiment="unmasking",
         quantities=tuple(
-            Quantity(f"{o}_untuned_{name}", f"{name.upper() if name == 'kl' else name}, {o}", never_above())
+            Quantity(f"{o}_untuned_{name}", f"{'KL' if name == 'kl' else name} beyond the bound, {o}", never_above())
             for o in UNTUNED for name in ("kl", "iterations")
         ),
         caution="where H(X0) is near L times its largest value the bound on iterations promises nothing, and holds emptily",
