@@ -27,6 +27,11 @@ class SimClock:
     def now_s(self) -> float:
         return float(self.env.now)
 
+    @property
+    def is_alone(self) -> bool:
+        """Nothing else is due in this environment."""
+        return self.env.peek() == float("inf")
+
     def advance(self, elapsed_s: float) -> None:
         self.env.pass_time(elapsed_s)
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from controllers.compiled import KeepView, decide
 from sims.entropy_process import (
     END_SLOPE,
     EntropyProcess,
@@ -87,11 +88,22 @@ class SimExecutor:
         self._temperature = np.full(num_slots, self._default_temperature)
         self._off = np.full(num_slots, np.nan)
 
-    # What compiled runs read (`sims.leap`)
+    # What the model believes about each text, so that another replica can go on with it
 
-    def make_room(self, num_slots: int) -> None:
-        if num_slots > self._tokens.values.shape[0]:
-            self._grow(num_slots, self._masses.mass.shape[1])
+    def texts(self) -> ProcessState:
+        """A copy of the entropy process's state, [slots]."""
+        return ProcessState(self._tokens.values.copy(), self._tokens.counts.copy())
+
+    def go_on_with(self, slot: int, text: tuple[FloatArray, IntArray]) -> None:
+        """The slot's text is one that was begun elsewhere: its row of `texts` there."""
+        self._tokens.values[slot], self._tokens.counts[slot] = text
+
+    # What compiled runs read (`sims.leap`, `sims.controlled_leap`)
+
+    def make_room(self, num_slots: int, num_blocks: int) -> None:
+        slots, width = self._tokens.values.shape[0], self._masses.mass.shape[1]
+        if num_slots > slots or (self.mass is not None and num_blocks > width):
+            self._grow(max(num_slots, slots), max(num_blocks, width))
 
     @property
     def law(self) -> LawTable:
@@ -100,6 +112,14 @@ class SimExecutor:
     @property
     def token_state(self) -> ProcessState:
         return self._tokens
+
+    @property
+    def mass_state(self) -> MassState:
+        return self._masses
+
+    @property
+    def mass_law(self) -> MassLaw:
+        return self._mass_law
 
     @property
     def slot_temperature(self) -> FloatArray:
@@ -258,26 +278,35 @@ def attend(
     num_tokens: IntArray, samples: BoolArray, num_blocks: IntArray, block_size: int, rule: IntArray,
     mass_budget: FloatArray, budget_frac: FloatArray, sinks: IntArray, recent: IntArray, score: FloatArray,
     evict: BoolArray, masses: FloatArray, told: BoolArray, kv_read: FloatArray, dropped: FloatArray,
-    evicted: BoolArray,
+    evicted: BoolArray, keep: Any = None, view: KeepView | None = None,
 ) -> tuple[bool, int]:  # fmt: skip
     """Apply each decoding row's keep rule. Fills masses, told, kv_read (tokens), dropped (mass) and evicted.
 
+    With `keep`, a controller's compiled step, the rule is asked for here and `masses` has a row a slot, not a batch row.
     Returns (somebody has something to tell, the highest rule asked for).
     """
     news, highest, scores = False, 0, np.empty(masses.shape[1])
+    row_of = np.full(state.counted.shape[0], -1)
+    for i in range(slot.shape[0]):
+        row_of[slot[i]] = i
     # Read out of the tuple once: at every use it would count references.
     mass, counted, kept, num_gone, dropped_mass, num_read, threshold = (
         state.mass, state.counted, state.kept, state.num_gone, state.dropped, state.num_read, state.threshold,
     )  # fmt: skip
-    for i in range(slot.shape[0]):
-        s, blocks = slot[i], num_blocks[i]
+    # By slot, so that memory is read in its order; rows know nothing of each other.
+    for s in range(row_of.shape[0]):
+        i = row_of[s]
+        if i < 0:
+            continue
+        blocks = num_blocks[i]
         if start[i] == 0:
             forget_slot(state, s)
         if not (samples[i] and num_tokens[i] == 1 and start[i] > 0):
             continue
-        highest = max(highest, rule[s])
+        law_of_row = decide(keep, view, s) if keep is not None else rule[s]
+        highest = max(highest, law_of_row)
         fresh = counted[s] != blocks and _refresh(state, law, seed, s, request_id[i], blocks)
-        holds = rule[s] == LEAST_MASS and num_gone[s] == 0
+        holds = law_of_row == LEAST_MASS and num_gone[s] == 0
         changed = False
         if holds:  # as `choose_blocks` begins, without the rest of the state
             for b in range(blocks):
@@ -288,13 +317,16 @@ def attend(
             )  # fmt: skip
         if not holds:
             changed = choose_blocks(
-                state, s, blocks, rule[s], mass_budget[s], budget_frac[s], sinks[s], recent[s], score[s]
+                state, s, blocks, law_of_row, mass_budget[s], budget_frac[s], sinks[s], recent[s], score[s]
             )  # fmt: skip
         # The newest block is always read and holds what does not fill a block.
         kv_read[i] = num_read[s] * block_size - (blocks * block_size - start[i] - 1)
         dropped[i] = dropped_mass[s]
         if fresh or changed:
-            told_masses(state, s, blocks, masses[i])
+            if keep is None:
+                told_masses(state, s, blocks, masses[i])
+            else:
+                told_masses(state, s, blocks, masses[s, :blocks])
             told[i] = news = True
         if evict[s]:
             evict_dropped(state, s, blocks, score[s], evicted[i])

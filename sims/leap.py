@@ -50,6 +50,7 @@ class Asked(NamedTuple):
     prompt_tokens: IntArray
     output_tokens: IntArray
     kind: IntArray
+    priority: IntArray
 
 
 class Limits(NamedTuple):
@@ -117,14 +118,14 @@ def leap_through(plant: EnginePlant) -> None:
     """Run a fresh uncontrolled plant to its end."""
     executor, config, requests = plant.executor, plant.config, plant.requests
     assert isinstance(executor, SimExecutor)
-    executor.make_room(plant.num_slots)
+    executor.make_room(plant.num_slots, 0)
     slots = Slots(
         plant.request_id, plant.known, plant.computed, plant.generated, plant.since_admission, plant.lost_tokens,
         np.zeros(plant.num_slots, np.int64), np.arange(plant.num_slots - 1, -1, -1),
         np.zeros(len(requests), np.int64), np.zeros(6, np.int64), np.array([float(plant.clock.now_s)]),
     )  # fmt: skip
     slots.counters[FREE] = plant.num_slots
-    asked = Asked(requests.arrival_s, requests.prompt_tokens, requests.output_tokens, requests.kind)
+    asked = Asked(requests.arrival_s, requests.prompt_tokens, requests.output_tokens, requests.kind, requests.priority)
     limits = Limits(
         config.block_size, config.num_blocks, config.max_context_tokens, config.max_running, config.token_budget,
         config.max_chunk_tokens, config.watermark_blocks, config.preemption_quantum_tokens, config.horizon_s,

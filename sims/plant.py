@@ -11,6 +11,7 @@ import numpy as np
 
 from sims.calibration import Calibration, builtin_calibration, read_calibration
 from sims.clock import SimClock
+from sims.controlled_leap import can_leap_controlled, leap_controlled
 from sims.dispatcher import make_policy
 from sims.executor import SimExecutor
 from sims.faults import Failures, SlowSpells
@@ -109,6 +110,8 @@ def build_plant(
             slow.start(clock.env, plant.executor, seed)
         elif can_leap(plant):
             plant.leap = leap_through
+        elif can_leap_controlled(plant):
+            plant.leap_controlled = leap_controlled
     if replicas > 1:
         hardware = f"{replicas} replicas ({scenario.hardware.dispatcher}), each {hardware}"
     plant.notes = {

@@ -1,14 +1,15 @@
 """What of a recorded run the fits read: sampled tokens, attention masses, steps. Torch-free; a run is Parquet and JSON."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 
 from workbench.errors import InputError
+from workbench.record import read_manifest
 from workbench.signals import FloatArray, IntArray
 
 # Temperatures of `entropy_at_temperature`, where a manifest does not say.
@@ -65,13 +66,22 @@ def find_recorded_arms(run: Path) -> list[Path]:
     return arms
 
 
-def manifest_of(arm: Path) -> dict:
-    return json.loads((arm / "manifest.json").read_text())
+def manifest_of(arm: Path) -> dict[str, Any]:
+    """Raises `InputError` where it is damaged."""
+    return read_manifest(arm)
+
+
+def table_of(arm: Path, name: str) -> pl.DataFrame:
+    """A table of an arm. Raises `InputError` for one that is missing or cut off."""
+    path = arm / f"{name}.parquet"
+    try:
+        return pl.read_parquet(path.read_bytes())
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise InputError(f"{path}: missing or damaged ({str(error).splitlines()[0]}); record the arm again") from None
 
 
 def _sequences(arm: Path) -> pl.DataFrame | None:
-    path = arm / "sequences.parquet"
-    return pl.read_parquet(path) if path.is_file() else None
+    return table_of(arm, "sequences") if (arm / "sequences.parquet").is_file() else None
 
 
 def recorded_tokens(arms: Sequence[Path]) -> RecordedTokens:
@@ -84,7 +94,7 @@ def recorded_tokens(arms: Sequence[Path]) -> RecordedTokens:
             continue
         notes = manifest_of(arm).get("notes") or {}
         temperatures = np.array(notes.get("calibration_temperatures", CALIBRATION_TEMPERATURES), float)
-        requests = pl.read_parquet(arm / "requests.parquet")
+        requests = table_of(arm, "requests")
         tokens = table.filter(pl.col("point") == "measure").sort(["request_id", "token_index"])
         tokens = tokens.filter(pl.col("entropy_at_temperature").list.len() == len(temperatures))
         # Without the texts every request counts as a prompt of its own.
@@ -127,7 +137,7 @@ def recorded_masses(arms: Sequence[Path]) -> list[tuple[int, FloatArray]]:
     """(number of the text, [decisions, blocks] masses) of dense attention: rows whose every block was measured."""
     out, offset = [], 0
     for arm in arms:
-        requests = pl.read_parquet(arm / "requests.parquet", columns=["request_id"])
+        requests = table_of(arm, "requests")
         table = _sequences(arm)
         if table is not None and "obs_block_mass" in table.columns:
             keep = table.filter((pl.col("point") == "keep") & pl.col("obs_measured"))
@@ -147,7 +157,7 @@ def recorded_steps(arms: Sequence[Path], kv_bytes_per_token: float, flops: tuple
     per_token, per_sample, per_pair = flops
     parts = []
     for arm in arms:
-        steps = pl.read_parquet(arm / "steps.parquet")
+        steps = table_of(arm, "steps")
         tokens, sampled = (steps[name].to_numpy().astype(float) for name in ("num_tokens", "num_sampled"))
         decodes = steps["num_decode"].to_numpy().astype(float)
         rows = steps["num_running"].to_numpy().astype(float)

@@ -13,8 +13,8 @@ Settings are compared at one load, by a figure of which less is better. Undefine
 """
 
 import itertools
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +25,10 @@ from scipy.stats import kendalltau
 from sims.calibrate import kv_width, recorded_shape
 from sims.calibration import Calibration
 from sims.clock import SimClock
+from sims.controlled_leap import can_leap_controlled, leap_controlled
+from sims.error_parts import ArmSteps, FigureParts, figure_parts, scaled_cost, speed_of
 from sims.executor import SimExecutor
-from sims.recorded import manifest_of, recorded_steps
+from sims.recorded import manifest_of, recorded_steps, table_of
 from sims.step_cost import StepCost, totals_of
 from workbench.catalog import build_controllers
 from workbench.engine.plant import EnginePlant
@@ -45,6 +47,7 @@ COMPARED = {
     "ttft_mean": "ttft_mean_s",
     "e2e_mean": "e2e_mean_s",
 }
+OTHER_DRAW = 1_000_003  # added to a seed, once a draw
 MIN_RESOLVED = 20  # pairs of settings told apart live, below which a rank agreement says little
 
 
@@ -58,9 +61,14 @@ class ArmPair:
     seed: int
     live: Records
     simulated: Records
-    step_error: FloatArray  # predicted / measured - 1, per step
+    steps: ArmSteps  # as measured, and as predicted batch by batch
     outside: float  # share of recorded steps with more tokens than the step-cost table was fitted to
     side_by_side: Mapping[str, tuple[Any, Any]]  # what usually explains an error: (live, simulated)
+
+    @property
+    def step_error(self) -> FloatArray:
+        """Predicted over measured step time minus 1, on the batches that were recorded."""
+        return self.steps.predicted_s / self.steps.steps.elapsed_s - 1.0
 
     def value(self, which: str, metric: str) -> float:
         records = self.live if which == "live" else self.simulated
@@ -68,14 +76,16 @@ class ArmPair:
         return np.nan if isinstance(found, Undefined) else float(found)
 
 
-def simulate_again(arm: Path, calibration: Calibration) -> ArmPair:
-    """Simulate a recorded live arm. Raises `InputError` where the record or the calibration does not suffice."""
+def simulate_again(arm: Path, calibration: Calibration, draw: int = 0) -> ArmPair:
+    """Simulate a recorded live arm. Raises `InputError` where the record or the calibration does not suffice.
+
+    `draw` above 0 draws noise, entropies and masses anew; arrivals, prompts and lengths are always those of the record.
+    """
     if calibration.step_cost is None:
         raise InputError("the calibration has no step cost; fit one to live arms with workbench calibrate")
     manifest = manifest_of(arm)
     scenario = parse_scenario(_without_files(manifest["scenario"]))
-    requests = pl.read_parquet(arm / "requests.parquet").sort("request_id")
-    steps = pl.read_parquet(arm / "steps.parquet")
+    requests, steps = table_of(arm, "requests").sort("request_id"), table_of(arm, "steps")
     names = tuple(manifest["kind_names"])
     spec = RequestSpec(
         arrival_s=requests["arrival_s"].to_numpy(),
@@ -89,10 +99,13 @@ def simulate_again(arm: Path, calibration: Calibration) -> ArmPair:
     controlled = frozenset(scenario.controllers)
     config = scenario.engine_config(int(manifest["num_blocks"]))
     executor = SimExecutor(
-        calibration.step_cost, calibration.process, names, seed=int(manifest["seed"]), temperature=config.temperature,
+        calibration.step_cost, calibration.process, names, seed=int(manifest["seed"]) + OTHER_DRAW * draw,
+        temperature=config.temperature,
         mass=calibration.mass if DecisionPoint.KEEP in controlled else None,
     )  # fmt: skip
     plant = EnginePlant(spec, executor, SimClock(), config, controlled, 0)
+    if can_leap_controlled(plant):
+        plant.leap_controlled = leap_controlled
     context = {"vocab_size": executor.vocab_size, "delay_steps": config.delay_steps}
     close_loop(plant, build_controllers(scenario.controllers, context), _NoRecord())
     made = pl.from_arrow(request_table(plant, {}))
@@ -105,7 +118,7 @@ def simulate_again(arm: Path, calibration: Calibration) -> ArmPair:
         seed=int(manifest["seed"]),
         live=records_of(requests, steps),
         simulated=records_of(made, made_steps),
-        step_error=step_errors(arm, calibration.step_cost),
+        steps=arm_steps(arm, calibration.step_cost),
         outside=calibration.step_cost.outside(steps["num_tokens"].to_numpy()),
         side_by_side={
             "KV blocks": (manifest["num_blocks"], plant.config.num_blocks),
@@ -147,8 +160,8 @@ def setting_of(scenario: Scenario) -> str:
     return "; ".join(parts) or "none"
 
 
-def step_errors(arm: Path, cost: StepCost) -> FloatArray:
-    """Predicted over measured step time minus 1, on the batches that were recorded."""
+def arm_steps(arm: Path, cost: StepCost) -> ArmSteps:
+    """The batches that were recorded, with what the step cost says of each."""
     manifest = manifest_of(arm)
     shape = recorded_shape(manifest)
     flops = (2.0 * shape.num_layers * shape.layer_weights, shape.output_flop_per_sample, shape.attention_flop_per_pair)
@@ -158,7 +171,7 @@ def step_errors(arm: Path, cost: StepCost) -> FloatArray:
         totals_of(cost.rates, int(n), int(s), float(kv), float(chunk_s), 0.0, 0.0, 0.0)[0]
         for n, s, kv, chunk_s in zip(steps.tokens, steps.sampled, steps.kv_read_tokens, chunks_s, strict=True)
     ] + steps.measures * cost.mass_s
-    return np.array(predicted) / steps.elapsed_s - 1.0
+    return ArmSteps(str(arm), steps, np.array(predicted))
 
 
 @dataclass(frozen=True)
@@ -256,4 +269,34 @@ def validation_figures(pairs: Sequence[ArmPair], ranked_by: str = "e2e_mean_s") 
         "top1_regret": agreement.top1_regret,
         "resolved_pairs": agreement.resolved_pairs,
         "pairs": agreement.pairs,
+    }
+
+
+def error_parts(
+    pairs: Sequence[ArmPair],
+    calibration: Calibration,
+    *,
+    draws: int = 2,
+    on_progress: Callable[[float], None] = lambda share: None,
+) -> dict[str, FigureParts]:
+    """For each compared figure, what the speed of the machine and what chance explain (`sims.error_parts`)."""
+    assert calibration.step_cost is not None
+    own: list[ArmPair] = []
+    others: list[list[ArmPair]] = []
+    for index, pair in enumerate(pairs):
+        at_own_speed = replace(calibration, step_cost=scaled_cost(calibration.step_cost, speed_of(pair.steps)))
+        own.append(simulate_again(pair.path, at_own_speed))
+        others.append([simulate_again(pair.path, calibration, draw) for draw in range(1, draws + 1)])
+        on_progress((index + 1) / len(pairs))
+    return {
+        name: figure_parts(
+            [p.value("live", metric) for p in pairs],
+            [p.value("simulated", metric) for p in pairs],
+            [p.value("simulated", metric) for p in own],
+            [
+                [pair.value("simulated", metric), *(p.value("simulated", metric) for p in more)]
+                for pair, more in zip(pairs, others, strict=True)
+            ],
+        )
+        for name, metric in COMPARED.items()
     }

@@ -26,7 +26,7 @@ logits, choosing pages per layer and head, taking the entropy-sum prefix) is an 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from enum import IntEnum, StrEnum
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -263,6 +263,15 @@ class Plant(Protocol):
 
     def apply(self, point: DecisionPoint, action: Any) -> Action:
         """Take the action and return what was really applied (after clamps)."""
+        ...
+
+
+@runtime_checkable
+class LeapingPlant(Protocol):
+    """A plant that may take steps by itself, with the controllers' own compiled steps, once nobody records decisions."""
+
+    def meet(self, controllers: Controllers, states: dict[DecisionPoint, Any]) -> None:
+        """Told once, before the first step: who decides. `states` are kept up to date."""
         ...
 
 

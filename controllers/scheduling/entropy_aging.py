@@ -2,13 +2,13 @@
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numba import njit
 
-from controllers.scheduling.expected_reduction import Ewma, ReductionEstimator
-from controllers.scheduling.ranking import order_by_urgency
+from controllers.scheduling.expected_reduction import DropState, Ewma, LastDrop, ReductionEstimator, mean_drop
+from controllers.scheduling.ranking import order_by_urgency, rank_by_urgency
 from workbench.errors import InputError
 from workbench.protocols import DecisionPoint, OrderAction, OrderObservation
 from workbench.signals import FloatArray, IntArray
@@ -87,6 +87,15 @@ class EntropyAging:
         score = aging_scores(self, observation, reduction, self._no_bonus, new.age_steps)
         return new, order_by_urgency(observation, score)
 
+    def compiled(self, state: AgingState, width: int) -> "AgingRule | None":
+        """As in `controllers.compiled`, for the estimators that are running means of drops."""
+        if type(self) is not EntropyAging or not isinstance(self.estimator, Ewma | LastDrop):
+            return None
+        return AgingRule(
+            self.estimator.weight, self.prior, self._no_bonus, self.aging_nats_per_s, self.ratio_max_nats_per_s,
+            self.cost_min_s, state.estimate.entropy_nats.copy(), state.estimate.drop_nats.copy(), state.age_steps.copy(),
+        )  # fmt: skip
+
 
 def aging_scores(
     rule: EntropyAging, observation: OrderObservation, reduction: FloatArray, bonus: FloatArray, age: IntArray
@@ -120,3 +129,34 @@ def _scores(active, joined, served, kind, cost, reduction, bonus, prior, age, al
         seconds = cost[i] if cost[i] > cost_min else cost_min
         score[i] = min(nats / seconds, ratio_max) + alpha * age[i]
     return score
+
+
+@njit(cache=True)
+def _decide(rule, view, out):
+    mean_drop(
+        view.active, view.joined, view.measured, view.entropy_raw_nats, rule.entropy_nats, rule.drop_nats, rule.weight
+    )
+    score = _scores(
+        view.active, view.joined, view.served, view.kind, view.marginal_step_s, rule.drop_nats, rule.no_bonus,
+        rule.prior, rule.age_steps, rule.alpha, rule.ratio_max, rule.cost_min,
+    )  # fmt: skip
+    rank_by_urgency(view.active, view.arrival_rank, score, out)
+
+
+class AgingRule(NamedTuple):
+    """`EntropyAging` over a running mean of drops, as compiled code has it."""
+
+    weight: float
+    prior: FloatArray
+    no_bonus: FloatArray
+    alpha: float
+    ratio_max: float
+    cost_min: float
+    entropy_nats: FloatArray
+    drop_nats: FloatArray
+    age_steps: IntArray
+
+    decide = _decide
+
+    def state(self, shown_width: int) -> AgingState:
+        return AgingState(DropState(self.entropy_nats, self.drop_nats), self.age_steps)

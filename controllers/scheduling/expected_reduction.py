@@ -17,7 +17,7 @@ Source: arXiv 2603.03310 names the quantity, not an estimator; the three are our
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numba import njit
@@ -61,7 +61,7 @@ class Ewma:
 
     def step(self, state: DropState, observation: OrderObservation) -> tuple[DropState, FloatArray]:
         new = DropState(state.entropy_nats.copy(), state.drop_nats.copy())
-        _mean_drop(
+        mean_drop(
             observation.active,
             observation.joined,
             observation.measured,
@@ -78,6 +78,7 @@ class LastDrop:
     """max(0, H_{k-1} - H_k) of the latest two measurements."""
 
     kind: Literal["last_drop"] = "last_drop"
+    weight: ClassVar[float] = 1.0
 
     def init(self, capacity: int) -> DropState:
         return Ewma(weight=1.0).init(capacity)
@@ -163,7 +164,7 @@ def _joined_traces(name: str, traces_nats: Sequence[FloatArray]) -> tuple[FloatA
 
 
 @njit(cache=True)
-def _mean_drop(active, joined, measured, entropy, last, mean, weight):
+def mean_drop(active, joined, measured, entropy, last, mean, weight):
     for i in range(active.shape[0]):
         if not active[i]:
             continue

@@ -9,27 +9,28 @@ import numpy as np
 from numba import njit
 
 from workbench.protocols import OrderAction, OrderObservation
-from workbench.signals import FloatArray, IntArray
+from workbench.signals import BoolArray, FloatArray, IntArray
 
-LAST = np.iinfo(np.int64).max
+LAST = int(np.iinfo(np.int64).max)
 
 
 def order_by_urgency(observation: OrderObservation, urgency: FloatArray) -> OrderAction:
     """urgency: [num_slots], at least 0 and not NaN on active rows (not read elsewhere)."""
-    return _order(_keys(observation.active, observation.arrival_rank, urgency))
+    rank = np.empty(urgency.shape[0], np.int64)
+    rank_by_urgency(observation.active, observation.arrival_rank, urgency, rank)
+    return OrderAction(rank=rank)
 
 
 def order_by_arrival(observation: OrderObservation) -> OrderAction:
     """First come, first served."""
-    return _order(np.where(observation.active, observation.arrival_rank, LAST))
-
-
-def _order(key: IntArray) -> OrderAction:
-    return OrderAction(rank=_ranks(np.argsort(key), key))
+    key = np.where(observation.active, observation.arrival_rank, LAST)
+    rank = np.empty(key.shape[0], np.int64)
+    ranks_of(key, rank)
+    return OrderAction(rank=rank)
 
 
 @njit(cache=True)
-def _keys(active, arrival_rank, urgency):
+def rank_by_urgency(active: BoolArray, arrival_rank: IntArray, urgency: FloatArray, rank: IntArray) -> None:
     # The bits of non-negative floats rise with their value; complemented, the largest comes first.
     single = np.empty(active.shape[0], dtype=np.float32)
     for i in range(active.shape[0]):
@@ -38,14 +39,42 @@ def _keys(active, arrival_rank, urgency):
     key = np.empty(active.shape[0], dtype=np.int64)
     for i in range(active.shape[0]):
         key[i] = (((np.int64(0x7F800000) - np.int64(bits[i])) << 32) | arrival_rank[i]) if active[i] else LAST
-    return key
+    ranks_of(key, rank)
 
 
 @njit(cache=True)
-def _ranks(order, key):
-    num_slots = order.shape[0]
-    rank = np.empty(num_slots, dtype=np.int64)
+def ranks_of(key: IntArray, rank: IntArray) -> None:
+    """Place of each key among all, equal ones by index; `num_slots` where a key is LAST. Keys are at least 0."""
+    num_slots = key.shape[0]
+    order = order_of(key)
     for position in range(num_slots):
         row = order[position]
         rank[row] = position if key[row] != LAST else num_slots
-    return rank
+
+
+@njit(cache=True)
+def order_of(key: IntArray) -> IntArray:
+    """Indices that sort keys of at least 0, stably: a radix sort by bytes that leaves out bytes all keys share."""
+    n = key.shape[0]
+    counts = np.zeros((8, 256), np.int64)
+    for i in range(n):
+        k = key[i]
+        for byte in range(8):
+            counts[byte, (k >> (8 * byte)) & 255] += 1
+    order, spare = np.arange(n), np.empty(n, np.int64)
+    for byte in range(8):
+        place, shift = counts[byte], 8 * byte
+        if n == 0 or place[(key[0] >> shift) & 255] == n:
+            continue
+        total = 0
+        for value in range(256):
+            here = place[value]
+            place[value] = total
+            total += here
+        for i in range(n):
+            row = order[i]
+            value = (key[row] >> shift) & 255
+            spare[place[value]] = row
+            place[value] += 1
+        order, spare = spare, order
+    return order

@@ -7,7 +7,14 @@ from typing import ClassVar
 from controllers.temperature.feedback import check_feedback, check_finite, velocity_gains
 from controllers.temperature.gain_bounds import check_integral_gain, integral_gain_limit
 from controllers.temperature.setpoint import TargetSteps, target_at
-from controllers.temperature.velocity import VelocityGains, VelocityState, velocity_init, velocity_step
+from controllers.temperature.velocity import (
+    VelocityGains,
+    VelocityRule,
+    VelocityState,
+    velocity_init,
+    velocity_rule,
+    velocity_step,
+)
 from workbench.protocols import DecisionPoint, SamplingAction, TemperatureObservation
 
 
@@ -62,3 +69,7 @@ class AnchoredI:
     def step(self, state: VelocityState, observation: TemperatureObservation) -> tuple[VelocityState, SamplingAction]:
         target = target_at(self.target_entropy_nats, self.target_steps, observation.token_index)
         return velocity_step(state, observation, target, self._gains)
+
+    def compiled(self, state: VelocityState, width: int) -> VelocityRule | None:
+        """As in `controllers.compiled`."""
+        return velocity_rule(state, self.target_entropy_nats, self.target_steps, self._gains)

@@ -8,7 +8,14 @@ import numpy as np
 
 from controllers.temperature.feedback import check_feedback, velocity_gains
 from controllers.temperature.setpoint import TargetSteps, target_at
-from controllers.temperature.velocity import VelocityGains, VelocityState, velocity_init, velocity_step
+from controllers.temperature.velocity import (
+    VelocityGains,
+    VelocityRule,
+    VelocityState,
+    velocity_init,
+    velocity_rule,
+    velocity_step,
+)
 from workbench.errors import InputError
 from workbench.protocols import DecisionPoint, SamplingAction, TemperatureObservation
 
@@ -52,3 +59,7 @@ class IntegralExplore:
     def step(self, state: VelocityState, observation: TemperatureObservation) -> tuple[VelocityState, SamplingAction]:
         target = target_at(self.target_entropy_nats, self.target_steps, observation.token_index)
         return velocity_step(state, observation, target, self._gains)
+
+    def compiled(self, state: VelocityState, width: int) -> VelocityRule | None:
+        """As in `controllers.compiled`."""
+        return velocity_rule(state, self.target_entropy_nats, self.target_steps, self._gains)

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from controllers.temperature.fixed import FixedRule
 from workbench.errors import InputError
 from workbench.protocols import DecisionPoint, SamplingAction, TemperatureObservation
 
@@ -63,3 +64,7 @@ class MatchedConstant:
 
     def step(self, state: None, observation: TemperatureObservation) -> tuple[None, SamplingAction]:
         return None, SamplingAction(temperature=np.where(observation.active, self.temperature, np.nan))
+
+    def compiled(self, state: None, width: int) -> FixedRule:
+        """As in `controllers.compiled`."""
+        return FixedRule(float(self.temperature))

@@ -18,10 +18,12 @@ Source: ours; velocity form and tracking anti-windup as in Astrom and Hagglund, 
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 
+from controllers.temperature.setpoint import TargetSteps
 from workbench.protocols import SamplingAction, TemperatureObservation
 from workbench.signals import FloatArray, IntArray
 
@@ -192,3 +194,58 @@ def _velocity_rows(
         asked_u[i, 0] = u[i]
         temperature[i] = min(max(math.exp(u[i]), t_min), t_max)
     return temperature
+
+
+def velocity_rule(
+    state: VelocityState, target_entropy_nats: float, target_steps: TargetSteps, gains: VelocityGains
+) -> "VelocityRule | None":
+    """The compiled step of a law (`controllers.compiled`), for a target that stays."""
+    if target_steps:
+        return None
+    start, low, high = gains.temperature_start, gains.temperature_min, gains.temperature_max
+    return VelocityRule(
+        np.full(state.log_temperature.shape[0], target_entropy_nats), state.log_temperature.copy(),
+        state.asked_step.copy(), state.asked_log_temperature.copy(), state.entropy_nats.copy(),
+        state.saturated_tokens.copy(), float(gains.k_i), float(gains.k_p), float(gains.k_d),
+        float(gains.varentropy_floor), float(gains.max_step), bool(gains.anchored), math.log(start), math.log(low), math.log(high), gains.entropy_limit, gains.varentropy_limit,
+        float(low), float(high),
+    )  # fmt: skip
+
+
+@njit(cache=True)
+def _decide(rule, view, out):
+    out[:] = _velocity_rows(
+        view.step, view.active, view.joined, view.measured, view.measured_step, view.entropy_nats,
+        view.varentropy_nats2, view.temperature_applied, rule.target, rule.u, rule.asked_step, rule.asked_u,
+        rule.past_entropy, rule.saturated, rule.k_i, rule.k_p, rule.k_d, rule.varentropy_floor, rule.max_step,
+        rule.anchored, rule.u_start, rule.u_min, rule.u_max, rule.entropy_limit, rule.varentropy_limit,
+    )  # fmt: skip
+
+
+class VelocityRule(NamedTuple):
+    """A law in the velocity form as compiled code has it: target, state, gains."""
+
+    target: FloatArray
+    u: FloatArray
+    asked_step: IntArray
+    asked_u: FloatArray
+    past_entropy: FloatArray
+    saturated: IntArray
+    k_i: float
+    k_p: float
+    k_d: float
+    varentropy_floor: float
+    max_step: float
+    anchored: bool
+    u_start: float
+    u_min: float
+    u_max: float
+    entropy_limit: float
+    varentropy_limit: float
+    temperature_min: float
+    temperature_max: float
+
+    decide = _decide
+
+    def state(self, shown_width: int) -> VelocityState:
+        return VelocityState(self.u, self.asked_step, self.asked_u, self.past_entropy, self.saturated)

@@ -5,13 +5,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import typer
 
 from sims.calibration import builtin_calibration, write_calibration
 from sims.models import MODELS
 from sims.validate import rank_agreement, setting_of, simulate_again, tau_b, validation_figures
 from workbench.arm import run_arm
+from workbench.cli.validate import validate
 from workbench.errors import InputError
 from workbench.scenario import parse_scenario
+from workbench.validation_parts import told_parts
 
 
 @pytest.fixture
@@ -97,3 +100,38 @@ def test_a_setting_is_named_by_everything_set():
     plan = parse_scenario({"controllers": {"keep": {"kind": "least-mass", "mass_budget": 0.05}}})
     assert setting_of(plan) == "keep least-mass (mass_budget 0.05)"
     assert setting_of(parse_scenario({})) == "none"
+
+
+def test_a_record_cut_off_is_one_line(arms, calibration):
+    steps = arms[0] / "steps.parquet"
+    steps.write_bytes(steps.read_bytes()[:-200])
+    with pytest.raises(InputError, match=r"steps.parquet: missing or damaged .* record the arm again"):
+        simulate_again(arms[0], calibration)
+    manifest = arms[1] / "manifest.json"
+    manifest.write_text(manifest.read_text()[:-50])
+    with pytest.raises(InputError, match=r"manifest.json: damaged"):
+        simulate_again(arms[1], calibration)
+
+
+def test_parts_of_an_exact_simulation_are_nothing_but_chance(arms, calibration):
+    pairs = [simulate_again(arm, calibration) for arm in arms]
+    said, figures = told_parts(pairs, calibration)
+    assert len(said) == 3
+    assert figures["step_part_mape"] == pytest.approx(0.0, abs=1e-9)
+    for name in ("throughput", "tpot_p50", "ttft_mean", "e2e_mean"):
+        assert figures[f"{name}_err_own_speed"] == pytest.approx(0.0, abs=1e-9)
+    # Only the pruned arm's steps depend on what is drawn.
+    assert 0.0 <= figures["e2e_mean_draw_sd"] < 0.05
+
+
+def test_validate_says_strictly_that_tau_is_undefined(arms, calibration, tmp_path, capsys):
+    # Arms of one seed cannot be told apart, so there are no pairs to rank.
+    with pytest.raises(typer.Exit) as end:
+        validate(tmp_path, calibration=tmp_path / "c.json", ranked_by="e2e_mean_s", fit_seed=None, record=None,
+                 engine="workbench", vllm=None, parts=True, as_json=True)  # fmt: skip
+    body = json.loads(capsys.readouterr().out, parse_constant=lambda name: pytest.fail(f"{name} in JSON"))
+    assert end.value.exit_code == 1
+    assert body["ok"] is False
+    assert body["figures"]["kendall_tau"] is None
+    assert body["figures"]["resolved_pairs"] == 0
+    assert body["figures"]["step_part_mape"] == pytest.approx(0.0, abs=1e-9)

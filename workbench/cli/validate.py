@@ -31,6 +31,9 @@ def validate(
         Path | None,
         typer.Option(help="Python of an environment with vLLM: --record runs the arms that serve there."),
     ] = None,
+    parts: Annotated[
+        bool, typer.Option(help="Also say where the errors come from (each arm is simulated three times more).")
+    ] = True,
     as_json: JsonFlag = False,
 ) -> None:
     """Simulate recorded live arms again and compare. Exit 1 where an error is above its limit or ranks disagree.
@@ -50,6 +53,7 @@ def validate(
     from sims.validate import COMPARED, MIN_RESOLVED, simulate_again, validation_figures, validation_table
     from workbench.errors import InputError
     from workbench.record import write_atomically
+    from workbench.validation_parts import told_parts
 
     out = Output(as_json)
     if record is not None:
@@ -126,9 +130,12 @@ def validate(
     out.say(f"side by side, live and simulated, for the arm that is furthest off ({worst.setting}, {worst.load}):")
     for name, (live, simulated) in worst.side_by_side.items():
         out.say(f"  {name:28} {live} | {simulated}")
-    floor = fitted.figures.get("step_noise_floor")
-    if floor is not None:
-        out.say(f"steps of equal batches differ by {floor:.1%} among themselves on the recorded machine")
+    if parts:
+        with out.progress("where errors come from") as tell:
+            said, more = told_parts(pairs, fitted, tell)
+        figures |= more
+        for item in said:
+            out.say(item)
     missed = [
         f"{name} {value:.3f} > {limit}"
         for name, limit in LIMITS.items()

@@ -31,6 +31,7 @@ from workbench.engine.telemetry import Telemetry
 from workbench.errors import InputError
 from workbench.protocols import (
     Action,
+    Controllers,
     DecisionPoint,
     KeepAction,
     KeepObservation,
@@ -103,26 +104,26 @@ class EnginePlant:
         self.block_mass = np.full(
             (slots, config.max_blocks_per_request if DecisionPoint.KEEP in controlled else 0), np.nan
         )
-        self._mass_width = 0
+        self.mass_width = 0
         ring = config.delay_steps + 1
-        self._rings = np.full((ring, len(MEASUREMENTS), slots), np.nan)
-        self._ring_step = np.zeros((ring, slots), np.int64)
+        self.rings = np.full((ring, len(MEASUREMENTS), slots), np.nan)
+        self.ring_step = np.zeros((ring, slots), np.int64)
         # Measurements as decisions see them: the last token's, or with a delay those of an earlier one.
-        self._shown = self._rings[0] if ring == 1 else np.full((len(MEASUREMENTS), slots), np.nan)
+        self.shown = self.rings[0] if ring == 1 else np.full((len(MEASUREMENTS), slots), np.nan)
         points = tuple(DecisionPoint)
-        self._fresh = np.zeros((len(points), slots), np.bool_)
-        self._seen = dict(zip(points, np.full((len(points), slots), -1, np.int64), strict=True))
-        self._heads = {point: (np.zeros((3, slots), np.bool_), np.zeros(slots, np.int64)) for point in points}
-        self._fresh_of = dict(zip(points, self._fresh, strict=True))
+        self.fresh = np.zeros((len(points), slots), np.bool_)
+        self.seen = dict(zip(points, np.full((len(points), slots), -1, np.int64), strict=True))
+        self.heads = {point: (np.zeros((3, slots), np.bool_), np.zeros(slots, np.int64)) for point in points}
+        self._fresh_of = dict(zip(points, self.fresh, strict=True))
         self._standing: dict[DecisionPoint, Observation] = {}
         self._want = np.zeros(slots, np.int64)
         self._remaining = np.full(slots, np.nan)
         self._marginal_s = np.full(slots, np.nan)
         self._order_slots = np.zeros(slots, np.int64)
         self._preempted = np.zeros(slots, np.int64)
-        self._next_arrival = 0  # requests before this index have arrived
-        self._backlog: list[int] = []  # arrived, no slot yet
-        self._free_slots = list(range(slots - 1, -1, -1))
+        self.next_arrival = 0  # requests before this index have arrived
+        self.backlog: list[int] = []  # arrived, no slot yet
+        self.free_slots = list(range(slots - 1, -1, -1))
         self._order: OrderAction | None = None
         self._sampling: SamplingAction | None = None
         self._keep: KeepAction | None = None
@@ -130,6 +131,8 @@ class EnginePlant:
         self.on_step: Callable[[], None] = lambda: None  # a progress bar
         self.request_columns: Callable[[], Mapping[str, Any]] = dict  # what else the record says of each request
         self.leap: Callable[[EnginePlant], None] | None = None  # runs an uncontrolled plant to its end in compiled code
+        self.leap_controlled: Callable[[EnginePlant, Controllers, dict[DecisionPoint, Any]], bool] | None = None
+        self._deciders: tuple[Controllers, dict[DecisionPoint, Any]] | None = None
         self.notes: dict[str, Any] = {}  # what else the manifest says: where requests and costs come from
         self._batch: Batch
         self._steps = self._run()
@@ -137,8 +140,8 @@ class EnginePlant:
     @property
     def share_done(self) -> float:
         """Share of all requests that have arrived and left again."""
-        inside = int(np.count_nonzero(self.occupied)) + len(self._backlog)
-        return (self._next_arrival - inside) / max(len(self.requests), 1)
+        inside = int(np.count_nonzero(self.occupied)) + len(self.backlog)
+        return (self.next_arrival - inside) / max(len(self.requests), 1)
 
     # The plant side of the loop
 
@@ -148,6 +151,21 @@ class EnginePlant:
             leap(self)
             return None
         return next(self._steps, None)
+
+    def meet(self, controllers: Controllers, states: dict[DecisionPoint, Any]) -> None:
+        """What decides. Where nobody records decisions, `leap_controlled` may run it in compiled code, states and all."""
+        self._deciders = controllers, states
+
+    def _leaps_from_here(self) -> bool:
+        """Whether compiled code has taken the run from this step boundary to its end."""
+        leap = self.leap_controlled
+        if leap is None or self._deciders is None:
+            return False
+        window = self.telemetry.window_steps
+        if window is None or self.step_index < window:
+            return False
+        self.leap_controlled = None
+        return leap(self, *self._deciders)
 
     def observe(self, point: DecisionPoint) -> Observation:
         if point is DecisionPoint.ORDER:
@@ -163,7 +181,7 @@ class EnginePlant:
         elif point is DecisionPoint.KEEP:
             self._look(point, self.decodes)
             shown = self._standing.get(point)
-            if isinstance(shown, KeepObservation) and shown.block_mass.shape[1] != self._mass_width:
+            if isinstance(shown, KeepObservation) and shown.block_mass.shape[1] != self.mass_width:
                 del self._standing[point]
         else:
             raise ValueError(f"this plant has no {point.value} decisions")
@@ -183,8 +201,8 @@ class EnginePlant:
 
     def leaped_to(self, step_index: int, next_arrival: int, backlog: np.ndarray, occupied: np.ndarray) -> None:
         """Compiled code has changed the arrays of slots, blocks and ledger; these are the counters that go with them."""
-        self.step_index, self._next_arrival = step_index, next_arrival
-        self._backlog = backlog.tolist()
+        self.step_index, self.next_arrival = step_index, next_arrival
+        self.backlog = backlog.tolist()
         self.occupied[:] = False
         self.occupied[occupied] = True
 
@@ -192,6 +210,8 @@ class EnginePlant:
 
     def _run(self) -> Iterator[DecisionPoint]:
         while (yield from self._ready()):
+            if self._leaps_from_here():
+                continue
             start_s = self.clock.now_s
             self._order = self._sampling = self._keep = None
             yield from self._before_batch()
@@ -226,11 +246,11 @@ class EnginePlant:
         horizon_s = self.config.horizon_s
         while True:
             self._admit_arrivals()
-            if len(self._free_slots) < self.num_slots:
+            if len(self.free_slots) < self.num_slots:
                 return self.clock.now_s < horizon_s
-            if self._next_arrival == len(self.requests):
+            if self.next_arrival == len(self.requests):
                 return False
-            next_s = float(self.requests.arrival_s[self._next_arrival])
+            next_s = float(self.requests.arrival_s[self.next_arrival])
             if next_s >= horizon_s:
                 return False
             self.clock.wait_until(next_s)
@@ -255,12 +275,12 @@ class EnginePlant:
     def _admit_arrivals(self) -> None:
         requests, config = self.requests, self.config
         now_s = self.clock.now_s
-        while self._next_arrival < len(requests):
-            r = self._next_arrival
+        while self.next_arrival < len(requests):
+            r = self.next_arrival
             arrival_s = requests.arrival_s[r]
             if arrival_s > now_s or arrival_s >= config.horizon_s:
                 break
-            self._next_arrival += 1
+            self.next_arrival += 1
             self._arrive(r)
         if self.patience is not None:
             self._expire(self.patience)
@@ -278,19 +298,19 @@ class EnginePlant:
             self.ledger.status[r] = RequestStatus.REFUSED
         else:
             self.ledger.status[r] = RequestStatus.WAITING
-            self._backlog.append(r)
+            self.backlog.append(r)
 
     @property
     def num_waiting(self) -> int:
         """Requests that have arrived and hold no KV blocks."""
-        return len(self._backlog) + int(np.count_nonzero(self.pool.num_held[self.occupied] == 0))
+        return len(self.backlog) + int(np.count_nonzero(self.pool.num_held[self.occupied] == 0))
 
     def _seat(self) -> None:
         """Slots for the backlog, first come first served."""
         requests = self.requests
-        taken = min(len(self._backlog), len(self._free_slots))
-        for r in self._backlog[:taken]:
-            slot = self._free_slots.pop()
+        taken = min(len(self.backlog), len(self.free_slots))
+        for r in self.backlog[:taken]:
+            slot = self.free_slots.pop()
             self.request_id[slot], self.occupied[slot] = r, True
             self.known[slot], self.computed[slot], self.generated[slot] = requests.prompt_tokens[r], 0, 0
             self.since_admission[slot] = self.lost_tokens[slot] = 0
@@ -301,11 +321,11 @@ class EnginePlant:
             )
             self.numbers[row.KIND, slot], self.numbers[row.PRIORITY, slot] = requests.kind[r], requests.priority[r]
             self.numbers[row.RANK, slot] = r
-            self._rings[:, :, slot] = np.nan
-            self._fresh[:, slot] = False
+            self.rings[:, :, slot] = np.nan
+            self.fresh[:, slot] = False
             self.block_mass[slot] = np.nan
             self.executor.admit(r, slot)
-        del self._backlog[:taken]
+        del self.backlog[:taken]
 
     def _expire(self, patience: Patience) -> None:
         """Requests whose deadline has passed leave."""
@@ -313,12 +333,12 @@ class EnginePlant:
         slots = np.flatnonzero(self.occupied)
         for slot in slots[patience.gone(self.request_id[slots], now_s, ledger.first_token_s)]:
             self._leave(int(slot), patience.status(int(self.request_id[slot]), now_s, ledger.first_token_s))
-        if self._backlog:
-            waiting = np.array(self._backlog)
+        if self.backlog:
+            waiting = np.array(self.backlog)
             gone = patience.gone(waiting, now_s, ledger.first_token_s)
             for r in waiting[gone]:
                 ledger.status[r] = patience.status(int(r), now_s, ledger.first_token_s)
-            self._backlog = waiting[~gone].tolist()
+            self.backlog = waiting[~gone].tolist()
 
     def _form_batch(self, start_s: float) -> int:
         config, ledger = self.config, self.ledger
@@ -347,7 +367,7 @@ class EnginePlant:
                     self.executor.lose_kv(int(slot))
         if self.block_mass.shape[1]:
             widest = -(-widest // MASS_WIDTH_STEP) * MASS_WIDTH_STEP
-            self._mass_width = max(self._mass_width, min(widest, self.block_mass.shape[1]))
+            self.mass_width = max(self.mass_width, min(widest, self.block_mass.shape[1]))
         slot, start = batch[row.B_SLOT], batch[row.B_START]
         if swaps:
             copied_blocks += int(self.swapped_blocks[slot].sum())
@@ -396,7 +416,7 @@ class EnginePlant:
         num_free = int(self.pool.num_free[0])
         self.telemetry.step(
             batch, result, start_s=start_s, elapsed_s=now_s - start_s, num_waiting=self._num_unheld,
-            num_backlog=len(self._backlog), num_preempted=num_preempted, blocks_used=config.num_blocks - num_free,
+            num_backlog=len(self.backlog), num_preempted=num_preempted, blocks_used=config.num_blocks - num_free,
             blocks_free=num_free,
         )  # fmt: skip
         if self.index is not None:
@@ -407,8 +427,8 @@ class EnginePlant:
         done = row.settle(
             slot, batch.num_tokens, batch.samples, batch.output_tokens, result.ended, result.entropy_raw_nats,
             result.varentropy_raw_nats2, result.entropy_nats, result.varentropy_nats2, result.surprisal_nats,
-            result.temperature_applied, batch.step, now_s, self.numbers, self.flags, self._rings, self._ring_step,
-            self._fresh, ledger.generated_tokens, ledger.first_token_s,
+            result.temperature_applied, batch.step, now_s, self.numbers, self.flags, self.rings, self.ring_step,
+            self.fresh, ledger.generated_tokens, ledger.first_token_s,
         )  # fmt: skip
         if result.block_mass is not None and self.block_mass.shape[1]:
             told = NOBODY if result.told is None else result.told
@@ -440,7 +460,7 @@ class EnginePlant:
         self.swapped_blocks[slot] = 0
         self.request_id[slot], self.occupied[slot] = -1, False
         self.samples[slot] = self.decodes[slot] = self.served[slot] = False
-        self._free_slots.append(slot)
+        self.free_slots.append(slot)
         self.executor.release(r, slot)
 
     # Observations
@@ -449,16 +469,16 @@ class EnginePlant:
         """Bring the head of the point's observation up to date."""
         delay = self.config.delay_steps
         row.look(
-            active, self.request_id, self._seen[point], self._fresh_of[point], self.generated, self._ring_step, delay,
-            *self._heads[point],
+            active, self.request_id, self.seen[point], self._fresh_of[point], self.generated, self.ring_step, delay,
+            *self.heads[point],
         )  # fmt: skip
         if delay:
-            row.hand_over(self._rings, self.generated, delay, self._shown)
+            row.hand_over(self.rings, self.generated, delay, self.shown)
 
     def _head(self, point: DecisionPoint, active: np.ndarray) -> dict[str, np.ndarray]:
         """Arrays every observation has, for a point whose rows are not those of a batch."""
         self._look(point, active)
-        flags, steps = self._heads[point]
+        flags, steps = self.heads[point]
         return {
             "active": flags[row.ACTIVE].copy(),
             "joined": flags[row.JOINED].copy(),
@@ -469,7 +489,7 @@ class EnginePlant:
 
     def _standing_observation(self, point: DecisionPoint) -> Observation:
         """The observation of a point: views of arrays that each step fills anew."""
-        flags, steps = self._heads[point]
+        flags, steps = self.heads[point]
         head: dict[str, Any] = {
             "step": self.step_index,
             "active": read_only(flags[row.ACTIVE]),
@@ -478,9 +498,7 @@ class EnginePlant:
             "measured": read_only(flags[row.MEASURED]),
             "measured_step": read_only(steps),
         }
-        shown: dict[str, Any] = {
-            name: read_only(values) for name, values in zip(MEASUREMENTS, self._shown, strict=True)
-        }
+        shown: dict[str, Any] = {name: read_only(values) for name, values in zip(MEASUREMENTS, self.shown, strict=True)}
         if point is DecisionPoint.TEMPERATURE:
             return TemperatureObservation(**head, token_index=read_only(self.generated), **shown)
         if point is DecisionPoint.KEEP:
@@ -489,7 +507,7 @@ class EnginePlant:
                 context_tokens=read_only(self.known),
                 num_blocks=read_only(self.pool.num_logical),
                 entropy_raw_nats=shown["entropy_raw_nats"],
-                block_mass=read_only(self.block_mass[:, : self._mass_width]),
+                block_mass=read_only(self.block_mass[:, : self.mass_width]),
             )
         return OrderObservation(
             **head,

@@ -226,7 +226,7 @@ class RoutedEnginePlant(EnginePlant):
             self.computed[slot] = self.since_admission[slot] = self.lost_tokens[slot] = 0
             self.served[slot] = False
             self.block_mass[slot] = np.nan
-            self._rings[:, :, slot] = np.nan
+            self.rings[:, :, slot] = np.nan
             self.ledger.status[r] = RequestStatus.WAITING
             self.on_route(r, strategy)
             self.executor.admit(r, slot)
