@@ -29,7 +29,7 @@ from workbench.engine.requests import RequestLedger, RequestSpec, RequestStatus
 from workbench.engine.telemetry import Telemetry
 from workbench.errors import InputError
 from workbench.protocols import Action, DecisionPoint, Observation, blank_like
-from workbench.signals import IntArray
+from workbench.signals import FloatArray, IntArray
 
 ARRIVALS, BATCHES = 2, 3  # priorities at one moment; ends of steps and faults are SimPy's NORMAL, 1
 DOWN, ENDED = "down", "ended"
@@ -58,6 +58,7 @@ class Fleet:
         self.ledger.replica[:] = -1
         self.telemetry = FleetTelemetry(len(requests), window_steps, config.entropy_target_nats)
         self.lost_tokens = np.zeros(len(requests), np.int64)
+        self.texts: dict[int, tuple[FloatArray, IntArray]] = {}
         count = len(executors)
         self.replicas = [
             ReplicaEngine(

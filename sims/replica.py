@@ -14,6 +14,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from sims.entropy_process import ProcessState
+from sims.executor import SimExecutor
 from workbench.engine.clock import Clock
 from workbench.engine.config import EngineConfig
 from workbench.engine.executor import Executor
@@ -22,7 +24,7 @@ from workbench.engine.requests import RequestLedger, RequestSpec, RequestStatus
 from workbench.engine.slots import MEASURED
 from workbench.engine.telemetry import Telemetry
 from workbench.protocols import DecisionPoint
-from workbench.signals import IntArray
+from workbench.signals import FloatArray, IntArray
 
 
 class Waits(Enum):
@@ -34,6 +36,9 @@ class Frontend(Protocol):
     """What a replica needs of its fleet."""
 
     ledger: RequestLedger
+    texts: dict[
+        int, tuple[FloatArray, IntArray]
+    ]  # of requests on their way to another replica, see `SimExecutor.texts`
     lost_tokens: IntArray  # [num_requests] KV of a request that was in memory when its replica failed
 
     def more_for(self, replica: int, room: int) -> list[int]:
@@ -53,6 +58,7 @@ class ReplicaEngine(EnginePlant):
         super().__init__(requests, executor, clock, config, controlled, 0)
         self.number, self.fleet, self.ledger, self.telemetry = number, fleet, fleet.ledger, telemetry
         self.inbox: list[int] = []
+        self._before_step: ProcessState | None = None  # texts as they were before the step under way
         self.carried = np.zeros(
             self.num_slots, np.int64
         )  # tokens that another replica, or this one before it failed, drew
@@ -60,7 +66,7 @@ class ReplicaEngine(EnginePlant):
     @property
     def load(self) -> int:
         """Requests inside, waiting ones included."""
-        return int(np.count_nonzero(self.occupied)) + len(self._backlog) + len(self.inbox)
+        return int(np.count_nonzero(self.occupied)) + len(self.backlog) + len(self.inbox)
 
     def deliver(self, request: int) -> None:
         self.ledger.replica[request] = self.number
@@ -72,15 +78,20 @@ class ReplicaEngine(EnginePlant):
 
     def evacuate(self) -> list[int]:
         """The GPU has failed: everything in its memory is gone. Returns its unfinished requests, oldest first."""
-        ledger, fleet = self.ledger, self.fleet
+        ledger, fleet, executor = self.ledger, self.fleet, self.executor
+        assert isinstance(executor, SimExecutor)
+        # Tokens of a step under way are lost and will be drawn again: the text stands where it stood before.
+        texts = executor.texts() if self._before_step is None else self._before_step
+        self._before_step = None
         for slot in np.flatnonzero(self.occupied):
             r = int(self.request_id[slot])
             fleet.lost_tokens[r] = max(fleet.lost_tokens[r], self.lost_tokens[slot], self.computed[slot])
+            fleet.texts[r] = texts.values[slot], texts.counts[slot]
             self._leave(int(slot), RequestStatus.WAITING)
-            self._backlog.append(r)
-        back = sorted([*self._backlog, *self.inbox])
+            self.backlog.append(r)
+        back = sorted([*self.backlog, *self.inbox])
         ledger.num_retried[back] += 1
-        self._backlog, self.inbox = [], []
+        self.backlog, self.inbox = [], []
         if self.index is not None:
             self._forget_prefixes()
         self._steps = self._run()
@@ -104,14 +115,20 @@ class ReplicaEngine(EnginePlant):
                 return True
             yield Waits.IDLE
 
+    def _before_batch(self) -> Iterator[Any]:
+        assert isinstance(self.executor, SimExecutor)
+        self._before_step = self.executor.texts()
+        yield from ()
+
     def _elapse(self, elapsed_s: float) -> Iterator[Any]:
         yield elapsed_s
+        self._before_step = None
 
     def _admit_arrivals(self) -> None:
         self.inbox += self.fleet.more_for(self.number, self.config.max_running - self.load)
         for r in self.inbox:
             self._arrive(r)
-        self._backlog.sort()  # who comes back from a failed replica is older than who waits here
+        self.backlog.sort()  # who comes back from a failed replica is older than who waits here
         self.inbox = []
         if self.patience is not None:
             self._expire(self.patience)
@@ -125,15 +142,18 @@ class ReplicaEngine(EnginePlant):
             self.known[slot] += done
             self.carried[slot] = done
             self.lost_tokens[slot] = self.fleet.lost_tokens[r]
+            if r in self.fleet.texts:
+                assert isinstance(self.executor, SimExecutor)
+                self.executor.go_on_with(int(slot), self.fleet.texts.pop(r))
 
     def _arrive(self, r: int) -> None:
         if self.ledger.num_retried[r]:
             self.ledger.status[r] = RequestStatus.WAITING
-            self._backlog.append(r)
+            self.backlog.append(r)
         else:
             super()._arrive(r)
 
     def _look(self, point: DecisionPoint, active: np.ndarray) -> None:
         super()._look(point, active)
-        flags, _ = self._heads[point]
+        flags, _ = self.heads[point]
         flags[MEASURED] &= self.generated - self.carried > self.config.delay_steps

@@ -29,9 +29,9 @@ CONFIG = EngineConfig(num_blocks=60, max_running=8, token_budget=256)
 AMPLE = replace(CONFIG, num_blocks=2000)
 
 
-def made_fleet(requests, replicas=3, dispatcher="round-robin", arm="", config=CONFIG, seed=0, mass=None):
+def made_fleet(requests, replicas=3, dispatcher="round-robin", arm="", config=CONFIG, seed=0, mass=None, process=None):
     executors = [
-        SimExecutor(made_cost(), made_process(), requests.kind_names, seed=seed, draw_ends=True, mass=mass)
+        SimExecutor(made_cost(), process or made_process(), requests.kind_names, seed=seed, draw_ends=True, mass=mass)
         for _ in range(replicas)
     ]
     tables = {DecisionPoint(k): v for letter in arm for k, v in TABLES[letter].items()}
@@ -176,6 +176,24 @@ def test_with_nobody_up_requests_wait_at_the_dispatcher():
     assert np.all(fleet.ledger.status == RequestStatus.COMPLETED)
     assert fleet.ledger.first_scheduled_s.min() == 3.0
     assert fleet.notes["replicas"]["down_s"] == [3.0]
+
+
+@pytest.mark.parametrize("at_s", [0.0, 0.1, 0.1037, 0.25])
+def test_a_text_goes_on_where_it_stood_when_its_replica_fails(at_s):
+    # Between steps or within one: entropies are those of the text, whoever computes it and however often.
+    requests = made_requests(24, rate=300.0, output=(30, 60))
+    process = made_process(
+        autocorrelation=0.9, request_share=0.3, regime_weights=(0.25,) * 4, dwell_tokens=10.0, settle_tokens=5.0
+    )
+    calm, controllers = made_fleet(requests, 2, config=AMPLE, process=process)
+    drive(calm, controllers)
+    troubled, controllers = made_fleet(requests, 2, config=AMPLE, process=process)
+    troubled.env.process(iter_fail(troubled, at_s, 0.1))
+    drive(troubled, controllers)
+    assert (troubled.ledger.num_retried > 0).any() or at_s == 0.0
+    assert troubled.ledger.finished_s.max() > calm.ledger.finished_s.max() or at_s == 0.0
+    for name, values in calm.telemetry.request_columns().items():
+        np.testing.assert_array_equal(troubled.telemetry.request_columns()[name], values, err_msg=name)
 
 
 def iter_fail(fleet, at_s, repair_s):

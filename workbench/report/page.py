@@ -116,6 +116,8 @@ def _served(found: RunFigures) -> list[tuple[str, str]]:
             )
         else:
             what = f"{hardware.get('model', 'a model')} on {hardware.get('num_gpus', 1)} {hardware.get('gpu', 'GPU')}"
+            if hardware.get("num_replicas", 1) != 1:
+                what = f"{hardware['num_replicas']} replicas, each {what}"
             source = (
                 f"of {Path(str(workload['trace'])).name}"
                 if workload.get("trace")
