@@ -18,6 +18,7 @@ def deploy(
     run: Annotated[
         Path | None, typer.Option(help="Python of an environment with vLLM: run the scenario there.")
     ] = None,
+    eager: Annotated[bool, typer.Option("--eager", help="With --run: vLLM does not compile the model first.")] = False,
     collect: Annotated[Path | None, typer.Option(help="What a server recorded (its ENTROPIC_RECORD folder).")] = None,
     watch: Annotated[bool, typer.Option(help="Counters of the engines that run on this machine.")] = False,
     role: Annotated[str | None, typer.Option(help="Mark the recorded arm, e.g. calibrate.")] = None,
@@ -39,7 +40,7 @@ def deploy(
     if run is None:
         _how_to(out, scenario, engine)
     else:
-        _run(out, scenario, run, out_dir, role)
+        _run(out, scenario, run, out_dir, role, eager)
 
 
 def _check(out: Output, path: Path, engine: str, vocab_size: int | None, model: str) -> None:
@@ -73,7 +74,7 @@ def _how_to(out: Output, path: Path, engine: str) -> None:
     out.done(True, {"flags": 0}, {"scenario": path})
 
 
-def _run(out: Output, path: Path, python: Path, out_dir: Path, role: str | None) -> None:
+def _run(out: Output, path: Path, python: Path, out_dir: Path, role: str | None, eager: bool) -> None:
     """The scenario's own workload through vLLM, one arm a seed."""
     from workbench.live.engines.vllm_arm import serve_arm
     from workbench.scenario import load_scenario
@@ -84,7 +85,9 @@ def _run(out: Output, path: Path, python: Path, out_dir: Path, role: str | None)
     totals: dict[str, int] = {}
     with out.progress("serve in vllm") as tell:
         for done, seed in enumerate(scenario.seeds):
-            served = serve_arm(scenario, seed, out_dir / f"seed{seed}", python, extra=extra)
+            served = serve_arm(
+                scenario, seed, out_dir / f"seed{seed}", python, extra=extra, options={"enforce_eager": eager}
+            )
             paths |= {arm.name: arm for arm in served.directories}
             for name, count in {**served.counters, **served.losses}.items():
                 totals[name] = totals.get(name, 0) + count

@@ -35,7 +35,9 @@ def workbench(*words: object) -> tuple[int, dict]:
 def run(tmp_path_factory) -> tuple[Path, dict]:
     folder = tmp_path_factory.mktemp("arm")
     (folder / "scenario.toml").write_text(toml(SCENARIO), encoding="utf-8")
-    code, answer = workbench("deploy", folder / "scenario.toml", "--run", vllm_python(), "--out", folder / "run")
+    code, answer = workbench(
+        "deploy", folder / "scenario.toml", "--run", vllm_python(), "--eager", "--out", folder / "run"
+    )
     assert code == 0, answer
     return folder / "run", answer["figures"]
 
