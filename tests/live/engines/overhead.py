@@ -86,6 +86,7 @@ def main(pairs: int = 40) -> None:
         for number in range(pairs + 1):
             for name in list(engines) if number % 2 else reversed(list(engines)):
                 seconds = engines[name].round(number)
+                print(number, name, *(f"{x:.2f} s" for x in seconds), file=sys.stderr, flush=True)
                 if number:
                     took[name].append(seconds)
     finally:
