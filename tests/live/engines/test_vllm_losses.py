@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from tests.live.engines.vllm_env import SCENARIO, requests_of, serve
+from tests.live.engines.vllm_env import IN_PROCESS, SCENARIO, requests_of, serve
 from tests.live.engines.vllm_server import board_of
 from workbench.live.engines.collect import collect_arm
 from workbench.live.engines.spool import read_stream
@@ -17,15 +17,15 @@ from workbench.replay import replay_arm
 pytestmark = pytest.mark.engines
 
 
-@pytest.mark.parametrize("backend", ["uni", "mp"])
-def test_a_lost_signal_ends_nothing_and_is_counted(prompts, tmp_path, backend):
+@pytest.mark.parametrize("processes", [{}, IN_PROCESS], ids=["worker apart", "one process"])
+def test_a_lost_signal_ends_nothing_and_is_counted(prompts, tmp_path, processes):
     """The sampler stops publishing after 10 steps: vLLM's own order from then on, every request to its end.
 
-    With `mp` the model runs in a process of its own, so that the board is the only path.
+    With the worker apart, as vLLM does by default, the board is the only path; in one process vLLM runs without an executor
+    of several processes.
     """
     answer = serve(
-        tmp_path, SCENARIO, requests_of(prompts[:8], 48),
-        engine={"distributed_executor_backend": backend}, environ={"ENTROPIC_TEST_MUTE_AFTER": "10"},
+        tmp_path, SCENARIO, requests_of(prompts[:8], 48), environ={"ENTROPIC_TEST_MUTE_AFTER": "10", **processes},
         processors=["tests.live.engines.muted:MutedProcessor"],
     )  # fmt: skip
     assert [len(ids) for ids in answer["rounds"][0]["token_ids"]] == [48] * 8
@@ -36,20 +36,18 @@ def test_a_lost_signal_ends_nothing_and_is_counted(prompts, tmp_path, backend):
     assert counters["requests_ended"] == 8
 
 
-def kill_the_sampler(pid: int) -> None:
-    board = board_of(pid)
-    while board.sampler_step < 20:
-        time.sleep(0.02)
-    os.kill(board.state()["sampler_pid"], signal.SIGKILL)
+@pytest.mark.parametrize("side", ["sampler", "scheduler"])
+def test_a_killed_process_loses_tokens_not_requests_and_the_loss_is_counted(prompts, tmp_path, side):
+    """The worker, or the engine's core, gets SIGKILL mid-run. vLLM ends with it; a new engine serves what had not ended."""
 
+    def kill(pid: int) -> None:
+        board = board_of(pid)
+        while board.sampler_step < 20:
+            time.sleep(0.02)
+        assert board.state()["sampler_pid"] != board.state()["scheduler_pid"]
+        os.kill(board.state()[f"{side}_pid"], signal.SIGKILL)
 
-@pytest.mark.parametrize("backend", ["uni", "mp"])
-def test_a_killed_worker_loses_tokens_not_requests_and_the_loss_is_counted(prompts, tmp_path, backend):
-    """The process that samples gets SIGKILL mid-run. vLLM ends with it; a new engine serves what had not ended."""
-    answer = serve(
-        tmp_path, SCENARIO, requests_of(prompts[:8], 64), restarts=1, meanwhile=kill_the_sampler,
-        engine={"distributed_executor_backend": backend},
-    )  # fmt: skip
+    answer = serve(tmp_path, SCENARIO, requests_of(prompts[:8], 64), restarts=1, meanwhile=kill)
     assert [len(ids) for ids in answer["rounds"][0]["token_ids"]] == [64] * 8
     assert answer["engine_losses"] == 1
     assert answer["requests_resumed"] == 8

@@ -169,7 +169,7 @@ def test_another_version_of_vllm_is_one_line(tmp_path):
 def test_a_killed_worker_ends_the_server_and_the_record_says_what_was_lost(tmp_path):
     """vLLM keeps no request when its worker dies: the server ends by itself, and the record holds all up to then."""
     environ = {"ENTROPIC_SCENARIO": write(tmp_path, SCENARIO), "ENTROPIC_RECORD": str(tmp_path / "spool")}
-    with Server(tmp_path, "--distributed-executor-backend", "mp", **environ) as server:
+    with Server(tmp_path, **environ) as server:
         answers = []
         asked = [
             threading.Thread(target=lambda p=p: answers.append(_try(server, p)), daemon=True) for p in PROMPTS
