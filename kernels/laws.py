@@ -140,7 +140,7 @@ def check_reveal(rank_shape, cost, masked, budget, min_count, max_count) -> None
         raise ValueError("rank, cost and masked must have one shape [rows, length]")
     if not bool((budget >= 0.0).all()):
         raise ValueError("budget must be in [0, inf] in every row, NaN is not allowed")
-    if not bool((cost >= 0.0)[masked].all()):
+    if not bool(((cost >= 0.0) | ~masked).all()):
         raise ValueError(
             "cost must be at least 0 at masked positions, NaN is not allowed; inf is never within a budget"
         )

@@ -68,6 +68,15 @@ def test_no_position_reached_no_hang_and_exactly_the_asked_length(call, words, i
         (("--study", "pears"), "did you mean pairs"),
         (("--oracle", "pairs", "--frontier"), "give one of"),
         ((), "give one of"),
+        (
+            ("--oracle", "pairs", "--length", "4", "--order", "0,1,1,2"),
+            "each position of 0 .. 3 once, 1 occurs 2 times",
+        ),
+        (("--oracle", "pairs", "--length", "4", "--order", "0,1,2"), "3 is missing"),
+        (("--oracle", "pairs", "--length", "2", "--order", "0,one"), "got 'one'"),
+        (("--model", "sapiens-heavy", "--order", "0,1"), "--order is for --oracle"),
+        (("--model", "sapiens-heavy", "--masked", "0"), "--masked must be in (0, 1], got 0"),
+        (("--model", "sapiens-heavy", "--temperature", "nan"), "--temperature must be in [0, inf), got nan"),
         (("--oracle", "pairs", "--remask", "0.5", "--repeats", "2"), "masks positions again"),
     ],
 )
@@ -78,6 +87,15 @@ def test_bad_input_is_one_line_and_exit_two(call, words, message):
     assert message in body["error"]
     assert errors.count("\n") == 1
     assert "Traceback" not in errors
+
+
+def test_mates_side_by_side_pay_what_the_order_costs_and_mates_apart_nothing(call):
+    """Four twins of 0.01 nats, eta = 0.105: mates in one batch are wrong together, or never."""
+    words = ("--oracle", "pairs", "--length", "8", "--eta", "0.015", "--repeats", "4")
+    _, side, _ = call(*words, "--order", "0,1,2,3,4,5,6,7")
+    _, apart, _ = call(*words, "--order", "0,2,4,6,1,3,5,7")
+    assert side["figures"]["kl_nats"] == pytest.approx(0.04)
+    assert apart["figures"]["kl_nats"] == pytest.approx(0.0, abs=1e-12)
 
 
 def test_eta_zero_says_what_it_does(call):

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from workbench.errors import InputError
-from workbench.unmasking.orders import check_orders, random_ranks
+from workbench.unmasking.orders import check_orders, parse_order, random_ranks, rank_of_order
 
 
 def test_ranks_are_uniform_permutations():
@@ -38,3 +38,29 @@ def test_ranks_depend_on_the_request_and_iteration_alone():
 def test_refuses_what_is_no_permutation(orders, message):
     with pytest.raises(InputError, match=message):
         check_orders(np.array(orders), 4)
+
+
+def test_an_order_and_its_ranks_are_inverse_to_each_other():
+    rank = rank_of_order(np.array([2, 0, 3, 1]), 4)
+    assert rank.tolist() == [1, 3, 0, 2]
+    assert check_orders(rank[None], 4).tolist() == [[1, 3, 0, 2]]
+
+
+@pytest.mark.parametrize(
+    ("order", "why"),
+    [
+        ([0, 1, 1], "1 occurs 2 times"),
+        ([0, 1, 3], "3 is no position"),
+        ([0, 2], "1 is missing"),
+        ([0, -1, 2], "-1 is no"),
+    ],
+)
+def test_an_order_that_is_no_permutation_is_one_line(order, why):
+    with pytest.raises(InputError, match=f"each position of 0 .. 2 once, {why}"):
+        rank_of_order(np.array(order), 3)
+
+
+def test_words_that_are_no_positions():
+    assert parse_order("2, 0,1").tolist() == [2, 0, 1]
+    with pytest.raises(InputError, match="got 'x'"):
+        parse_order("0,x")

@@ -41,6 +41,10 @@ def unmask(
     knobs: Annotated[
         list[str] | None, typer.Option("--set", help="Field of the policy, key=value; repeatable.")
     ] = None,
+    order: Annotated[
+        str | None,
+        typer.Option(help="One order in place of random ones (oracles): every position once, as in 2,0,1."),
+    ] = None,
     block_length: Annotated[int | None, typer.Option(help="Semi-autoregressive blocks of this many positions.")] = None,
     remask: Annotated[
         float | None, typer.Option(help="Mask again what was revealed below this confidence (models).")
@@ -80,6 +84,8 @@ def unmask(
         raise InputError(f"give one of --oracle NAME, --model NAME, --study NAME, --frontier; got {given}")
     if repeats is not None and repeats < 1:
         raise InputError(f"--repeats must be at least 1, got {repeats}")
+    if order is not None and not oracle:
+        raise InputError(f"--order is for --oracle, got it with {chosen[0]}")
     extra: dict[str, tuple[str, bytes]] = {}
     if study or frontier:
         name = study or "frontier"
@@ -119,14 +125,17 @@ def unmask(
                     found, extra = protein_study(protein, " ".join(words), tell, target)
         else:
             from sims.oracles.names import OracleRequest
+            from workbench.unmasking.orders import parse_order, rank_of_order
             from workbench.unmasking.single import Setting, single_pictures, single_study
 
             assert oracle is not None
             request = OracleRequest(length=length, entropy_nats=entropy, num_symbols=symbols, seed=seed)
-            setting = Setting(oracle, request, rule, repeats or 64, seed)
+            rank = None if order is None else rank_of_order(parse_order(order), length)
+            setting = Setting(oracle, request, rule, repeats or 64, seed, rank)
             words = [f"workbench unmask --oracle {oracle}", *words, f"--length {length}"]
             words += [f"--entropy {entropy:g}"] if entropy is not None else []
             words += [f"--symbols {symbols}"] if symbols is not None else []
+            words += [f"--order {order.replace(' ', '')}"] if order is not None else []
             words += [f"--repeats {repeats or 64} --seed {seed}"]
             with out.progress(f"decode {oracle}") as tell:
                 found, _ = single_study(

@@ -22,7 +22,7 @@ import numpy as np
 from sims.oracles.oracle import Oracle
 from workbench.errors import InputError
 from workbench.protocols import Controller, RevealAction, RevealObservation
-from workbench.signals import FloatArray
+from workbench.signals import FloatArray, IntArray
 from workbench.unmasking.estimate import Estimate, estimate
 from workbench.unmasking.ledger import Batch
 from workbench.unmasking.plant import UnmaskPlant, decode
@@ -121,11 +121,13 @@ def account(
     repeats: int = 64,
     seed: int = 0,
     sampled_path: bool = True,
+    rank: IntArray | None = None,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Account:
     """Measure `policy` on `oracle` over `repeats` true and as many sampled paths, each with its own random orders.
 
-    Without `sampled_path` only the true paths are run; what belongs to the sampled ones is NaN.
+    Without `sampled_path` only the true paths are run; what belongs to the sampled ones is NaN. `rank` [length] is one order for
+    all runs and iterations in place of random ones; "mean over orders" is then that of this order.
 
     Raises:
         InputError: `repeats` below 1, or a policy that masks positions again (its sampler is no product along an order).
@@ -153,6 +155,7 @@ def account(
                 seed=seed,
                 truth=truth[request_id] if path == "p" else None,
                 request_id=request_id,
+                orders=None if rank is None else np.tile(rank, (request_id.size, 1)),
                 measure_divergence=getattr(policy, "needs_divergence", False),
                 on_batch=correlation if path == "p" else None,
             )

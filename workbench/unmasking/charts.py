@@ -65,8 +65,9 @@ def line_chart(chart: Chart) -> bytes:
     return _png(figure)
 
 
-def panel_chart(charts: Sequence[Chart], columns: int = 4) -> bytes:
-    """A PNG of many small charts with one legend; a name has the same colour in all."""
+def panel_chart(charts: Sequence[Chart]) -> bytes:
+    """A PNG of many small charts with one legend, in rows of three or four; a name has the same colour in all."""
+    columns = 3 if len(charts) % 3 == 0 else 4
     rows = -(-len(charts) // columns)
     figure = Figure(figsize=(3.3 * columns, 2.9 * rows + 1.0), layout="constrained")
     grid = figure.subplots(rows, columns, squeeze=False)

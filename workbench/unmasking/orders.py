@@ -57,3 +57,35 @@ def check_orders(orders: IntArray, length: int) -> IntArray:
             f"orders: row {wrong[0]} is no permutation of 0 .. {length - 1} ({why}); give every position its own rank"
         )
     return ranks.astype(np.int64)
+
+
+def rank_of_order(order: IntArray, length: int) -> IntArray:
+    """[length] rank of each position in an order that lists the positions, the first to be revealed in front.
+
+    Raises:
+        InputError: a list that does not name every position exactly once, with what is wrong.
+    """
+    named = np.asarray(order, dtype=np.int64).reshape(-1)
+    values, counts = np.unique(named, return_counts=True)
+    outside, twice = values[(values < 0) | (values >= length)], values[counts > 1]
+    why = None
+    if outside.size:
+        why = f"{outside[0]} is no position"
+    elif twice.size:
+        why = f"{twice[0]} occurs {counts[counts > 1][0]} times"
+    elif named.size != length:
+        why = f"{np.setdiff1d(np.arange(length), values)[0]} is missing"
+    if why is not None:
+        raise InputError(f"order must name each position of 0 .. {length - 1} once, {why}")
+    rank = np.empty(length, dtype=np.int64)
+    rank[named] = np.arange(length)
+    return rank
+
+
+def parse_order(text: str) -> IntArray:
+    """Positions out of `2,0,1`. Raises InputError for a word that is no whole number."""
+    words = [word.strip() for word in text.split(",")]
+    for word in words:
+        if not word.lstrip("-").isdecimal():
+            raise InputError(f"order takes positions with commas between, as in 2,0,1, got {word!r}")
+    return np.array([int(word) for word in words], dtype=np.int64)

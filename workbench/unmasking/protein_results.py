@@ -67,7 +67,9 @@ def protein_results(decodes: pl.DataFrame, command: str) -> Study:
             title = f"{model}, {share:.0%} masked"
             lines = _policies(found, cell, model, share)
             recovery.append(Chart(title, title, "forward passes", "recovery", [a for a, _ in lines], log_y=False))
-            perplexity.append(Chart(title, title, "forward passes", "pseudo-perplexity", [b for _, b in lines]))
+            perplexity.append(
+                Chart(title, title, "forward passes", "pseudo-perplexity", [b for _, b in lines], log_y=False)
+            )
             paired.append(
                 Chart(title, title, "forward passes", "recovery difference", _paired(found, cell, title, tally), log_y=False)
             )  # fmt: skip
@@ -108,15 +110,13 @@ def _policies(found: Study, cell: pl.DataFrame, model: str, share: float) -> lis
             )  # fmt: skip
         points.sort(key=lambda point: point[0])
         x = [p for p, *_ in points]
-        swept = policy in (OURS, *RIVALS)  # a band for each of the others would hide the lines
-        lines.append(
-            (_line(policy, x, [r for _, r, _ in points], swept), _line(policy, x, [n for *_, n in points], swept))
-        )
+        # Without bands: sequences differ by far more than rules do, the paired differences below say what is known.
+        lines.append((_line(policy, x, [r for _, r, _ in points]), _line(policy, x, [n for *_, n in points])))
     return lines
 
 
-def _line(name: str, x: Sequence[float], values: Sequence[Estimate], band: bool) -> Series:
-    return Series(name, x, [v.mean for v in values], [v.half_width for v in values] if band else None)
+def _line(name: str, x: Sequence[float], values: Sequence[Estimate]) -> Series:
+    return Series(name, x, [v.mean for v in values])
 
 
 def _paired(found: Study, cell: pl.DataFrame, title: str, tally: dict[str, list[int]]) -> list[Series]:
@@ -132,7 +132,8 @@ def _paired(found: Study, cell: pl.DataFrame, title: str, tally: dict[str, list[
         nats = [paired_difference(pseudo[0], pseudo[1], p) for p in at]
         words: list[str] = []
         for passes, d, n in zip(at, differences, nats, strict=True):
-            tally[rival][0 if d.low > 0.0 else 1 if d.high < 0.0 else 2] += 1
+            if not np.isnan(d.half_width):  # one unit alone says nothing of others
+                tally[rival][0 if d.low > 0.0 else 1 if d.high < 0.0 else 2] += 1
             name = f"{key}_{passes}_passes_minus_{rival}"
             found.figures |= {
                 f"{name}_recovery": d.mean, f"{name}_recovery_half_width": d.half_width,
@@ -167,4 +168,4 @@ def exponential(nll_nats: Estimate) -> Estimate:
 
 
 def _signed(e: Estimate) -> str:
-    return f"{e.mean:+.3f} +- {e.half_width:.3f}"
+    return f"{e.mean:+.3f}" if np.isnan(e.half_width) else f"{e.mean:+.3f} +- {e.half_width:.3f}"

@@ -11,7 +11,7 @@ from workbench.errors import InputError
 from workbench.signals import FloatArray, IntArray
 from workbench.unmasking.accounts import Account, account
 from workbench.unmasking.charts import order_heat_map, reveal_animation
-from workbench.unmasking.enumeration import MixedLaw, law_of_mixture
+from workbench.unmasking.enumeration import MixedLaw, OrderLaw, law_of_mixture, law_of_order
 from workbench.unmasking.ledger import Batch
 from workbench.unmasking.plant import UnmaskPlant, decode
 from workbench.unmasking.policies import NamedPolicy
@@ -30,6 +30,7 @@ class Setting:
     policy: NamedPolicy
     repeats: int
     seed: int
+    rank: IntArray | None = None  # [length] one order for every run, in place of random ones
 
 
 def single_study(setting: Setting, command: str, tell: Tell) -> tuple[Study, Account]:
@@ -40,9 +41,11 @@ def single_study(setting: Setting, command: str, tell: Tell) -> tuple[Study, Acc
         setting.policy.policy,
         repeats=setting.repeats,
         seed=setting.seed,
+        rank=setting.rank,
         on_progress=lambda done, total: tell(done / total),
     )
     law = _law(oracle, setting)
+    mean = "mean over orders" if setting.rank is None else "of the order given"
     study = Study(
         name=f"{setting.oracle}-{setting.policy.label}",
         title=f"{setting.policy.label} on {setting.oracle}, {oracle.length} positions",
@@ -55,13 +58,33 @@ def single_study(setting: Setting, command: str, tell: Tell) -> tuple[Study, Acc
         entropy += f" +- {oracle.entropy_error_nats:.2g} (bracket)"
     study.rows = [
         ("H(X0), nats", entropy, None, "exact" if oracle.entropy_error_nats == 0.0 else "certified bracket"),
-        ("KL, mean over orders, nats", a.kl_nats, a.bound_kl_nats.mean, "bound: E_p sum over batches of sum H - max H"),
+        (f"KL, {mean}, nats", a.kl_nats, a.bound_kl_nats.mean, "bound: E_p sum over batches of sum H - max H"),
         ("iterations, true path", a.iterations, a.bound_iterations, "bound: (H + KL)/eta + 1"),
         ("iterations, sampled path", a.iterations_sampled, a.bound_iterations_sampled, "bound: H(q)/eta + 1"),
-        ("H(q), mean over orders, nats", a.entropy_sampled_nats, None, "entropies spent on the sampled path"),
+        (f"H(q), {mean}, nats", a.entropy_sampled_nats, None, "entropies spent on the sampled path"),
         ("KL / (eta (1 + log2 L))", a.kl_over_scale, None, "the theorem's O(eta log L); its constant is not stated"),
         ("positions an iteration", a.saving, None, "vacuous: the bound promises no gain" if a.vacuous else ""),
     ]
+    if setting.rank is not None:
+        study.notes.append(
+            "One order for every run: KL = O(eta log L) is a statement about random orders, not about this one."
+        )
+        if (own := _law_of_order(oracle, setting)) is not None:
+            study.rows += [
+                ("KL of the order given, exact", own.kl_nats, None, "all sequences"),
+                (
+                    "iterations, exact",
+                    own.iterations,
+                    _bound(oracle.entropy_nats + own.kl_nats, a.eta_nats),
+                    "true path",
+                ),
+                (
+                    "iterations sampled, exact",
+                    own.iterations_sampled,
+                    _bound(own.entropy_nats, a.eta_nats),
+                    "sampled path",
+                ),
+            ]
     if law is not None:
         study.rows += [
             (
@@ -112,7 +135,17 @@ def figures_of(a: Account, law: MixedLaw | None) -> dict[str, float | int | None
     }
 
 
+def _law_of_order(oracle: Oracle, setting: Setting) -> OrderLaw | None:
+    assert setting.rank is not None
+    try:
+        return law_of_order(oracle, setting.policy.policy, setting.rank, setting.seed)
+    except InputError:
+        return None
+
+
 def _law(oracle: Oracle, setting: Setting) -> MixedLaw | None:
+    if setting.rank is not None:
+        return None
     try:
         return law_of_mixture(oracle, setting.policy.policy, setting.seed)
     except InputError:
@@ -157,10 +190,11 @@ def single_pictures(setting: Setting, study: Study, tell: Tell) -> dict[str, tup
     if eta is not None and 0.0 < eta < np.inf:
         etas = [float(eta * 2.0**j) for j in range(-3, 4)]
         sweeps.append(("eta", "eta, nats", etas, [replace(setting, policy=_with_eta(policy, e)) for e in etas]))
-    sweeps.append(
-        ("length", "length L", [float(n) for n in lengths],
-         [replace(setting, request=replace(request, length=n, entropy_nats=None)) for n in lengths])
-    )  # fmt: skip
+    if setting.rank is None:  # an order is of one length
+        sweeps.append(
+            ("length", "length L", [float(n) for n in lengths],
+             [replace(setting, request=replace(request, length=n, entropy_nats=None)) for n in lengths])
+        )  # fmt: skip
     if "entropy_nats" in BUILDERS[setting.oracle][1]:
         whole = build_oracle(setting.oracle, request).entropy_nats
         wanted = [whole * share for share in (0.25, 0.5, 0.75, 1.0)]
@@ -177,7 +211,9 @@ def single_pictures(setting: Setting, study: Study, tell: Tell) -> dict[str, tup
                 oracle = build_oracle(one.oracle, one.request)
             except InputError:
                 continue  # an entropy out of the oracle's reach
-            a = account(oracle, one.policy.policy, repeats=fewer, seed=setting.seed, sampled_path=False)
+            a = account(
+                oracle, one.policy.policy, repeats=fewer, seed=setting.seed, sampled_path=False, rank=setting.rank
+            )
             found.append((oracle.entropy_nats if name == "entropy" else value, a))
             done += 1
             tell(min(done / total, 1.0))
@@ -227,6 +263,7 @@ def _run_pictures(setting: Setting) -> dict[str, tuple[str, bytes]]:
         OraclePredictor(oracle),
         np.full((rows, oracle.length), -1),
         seed=setting.seed,
+        orders=None if setting.rank is None else np.tile(setting.rank, (rows, 1)),
         measure_divergence=getattr(setting.policy.policy, "needs_divergence", False),
         on_batch=keep,
     )

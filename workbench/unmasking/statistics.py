@@ -5,6 +5,7 @@ from numba import njit
 
 from workbench.errors import InputError
 from workbench.signals import BoolArray, FloatArray
+from workbench.unmasking.entropy_terms import entropy_terms
 from workbench.unmasking.predictor import Marginals
 
 SUM_TOLERANCE = 1e-6
@@ -22,10 +23,7 @@ def position_statistics(marginals: Marginals, masked: BoolArray) -> tuple[FloatA
             f"predictor gave marginals of shape {probability.shape} for tokens of shape {masked.shape}; "
             "it must give [rows, length, num_symbols]"
         )
-    # One vectorised logarithm of everything; where p = 0 it is finite, so 0 ln 0 comes out as 0.
-    log_probability = np.maximum(probability, 1e-300)
-    np.log(log_probability, out=log_probability)
-    entropy, confidence, runner_up, bad_row, bad_position = _statistics(probability, log_probability, masked)
+    entropy, confidence, runner_up, bad_row, bad_position = _statistics(probability, entropy_terms(probability), masked)
     if bad_row >= 0:
         raise InputError(
             f"predictor: the marginal of row {bad_row}, position {bad_position} "
@@ -51,7 +49,7 @@ def _what_is_wrong(row: FloatArray) -> str:
 
 
 @njit(cache=True, nogil=True)
-def _statistics(probability, log_probability, masked):
+def _statistics(probability, terms, masked):
     """Entropy and the two largest probabilities where masked, and the first place that holds no distribution (-1: none)."""
     rows, length, n = probability.shape
     entropy = np.empty((rows, length))
@@ -69,7 +67,7 @@ def _statistics(probability, log_probability, masked):
             lowest = 0.0
             for s in range(n):
                 p = probability[row, i, s]
-                h -= p * log_probability[row, i, s]
+                h -= terms[row, i, s]
                 total += p
                 lowest = min(lowest, p)
                 second = max(second, min(first, p))
