@@ -74,7 +74,7 @@ def decide(rule: Any, view: Any, third: Any) -> Any:
 
 @overload(decide)
 def _decide(rule: Any, view: Any, third: Any) -> Any:
-    if not isinstance(rule, types.BaseNamedTuple):
+    if not isinstance(rule, types.NamedTuple | types.NamedUniTuple):
         return None
     step = rule.instance_class.decide
 
