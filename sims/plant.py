@@ -33,6 +33,9 @@ from workbench.routing.regimes import simulated_regimes
 from workbench.scenario import Scenario
 from workbench.unmasking.rows import masked_requests, measures_divergence
 
+LEAP_FROM_TOKENS = (
+    1_000_000  # each set of controllers is compiled once, some half a minute; fewer tokens are stepped sooner
+)
 THIS_MACHINE = "calibrated"  # as `hardware.gpu`: the step cost fitted to the record, on the machine it was made on
 
 
@@ -110,7 +113,7 @@ def build_plant(
             slow.start(clock.env, plant.executor, seed)
         elif can_leap(plant):
             plant.leap = leap_through
-        elif can_leap_controlled(plant):
+        elif requests.output_tokens.sum() >= LEAP_FROM_TOKENS and can_leap_controlled(plant):
             plant.leap_controlled = leap_controlled
     if replicas > 1:
         hardware = f"{replicas} replicas ({scenario.hardware.dispatcher}), each {hardware}"

@@ -25,7 +25,6 @@ from scipy.stats import kendalltau
 from sims.calibrate import kv_width, recorded_shape
 from sims.calibration import Calibration
 from sims.clock import SimClock
-from sims.controlled_leap import can_leap_controlled, leap_controlled
 from sims.error_parts import ArmSteps, FigureParts, figure_parts, scaled_cost, speed_of
 from sims.executor import SimExecutor
 from sims.recorded import manifest_of, recorded_steps, table_of
@@ -104,8 +103,6 @@ def simulate_again(arm: Path, calibration: Calibration, draw: int = 0) -> ArmPai
         mass=calibration.mass if DecisionPoint.KEEP in controlled else None,
     )  # fmt: skip
     plant = EnginePlant(spec, executor, SimClock(), config, controlled, 0)
-    if can_leap_controlled(plant):
-        plant.leap_controlled = leap_controlled
     context = {"vocab_size": executor.vocab_size, "delay_steps": config.delay_steps}
     close_loop(plant, build_controllers(scenario.controllers, context), _NoRecord())
     made = pl.from_arrow(request_table(plant, {}))

@@ -157,11 +157,13 @@ def test_what_has_no_compiled_step_is_stepped_through():
     assert np.isfinite(plant.ledger.finished_s).all()
 
 
-def test_a_built_plant_leaps_where_nothing_else_acts():
+def test_a_built_plant_leaps_where_nothing_else_acts_and_it_pays(monkeypatch):
     def plant_of(**changes):
         base = {"workload": {"num_requests": 5}, "controllers": {"order": {"kind": "entropy-aging"}}}
         return build_plant(parse_scenario({**base, **changes}), 0, frozenset({DecisionPoint.ORDER}), 0)
 
+    assert plant_of().leap_controlled is None, "sooner stepped through than compiled"
+    monkeypatch.setattr("sims.plant.LEAP_FROM_TOKENS", 1)
     assert plant_of().leap_controlled is leap_controlled
     slow = {"faults": {"slow": {"mean_gap_s": 5.0, "length_s": 1.0, "factor": 2.0}}}
     assert plant_of(**slow).leap_controlled is None
