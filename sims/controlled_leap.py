@@ -40,8 +40,9 @@ from sims.scalar_philox import philox_words, unit
 from sims.step_cost import StepRates, marginal_s, step_totals
 from workbench.engine import slots as row
 from workbench.engine.kv_blocks import BlockPool, evict, release
-from workbench.engine.plant import MASS_WIDTH_STEP, EnginePlant
+from workbench.engine.plant import EnginePlant
 from workbench.engine.requests import RequestStatus
+from workbench.engine.sight import MASS_WIDTH_STEP
 from workbench.engine.telemetry import record_step
 from workbench.protocols import Controllers, DecisionPoint, KeepRule
 from workbench.signals import BoolArray, FloatArray, IntArray
@@ -72,8 +73,8 @@ class Head(NamedTuple):
     fresh: BoolArray
 
 
-class Sight(NamedTuple):
-    """Measurements on their way to the controllers."""
+class Measurements(NamedTuple):
+    """On their way to the controllers."""
 
     rings: FloatArray
     ring_step: IntArray
@@ -130,8 +131,9 @@ def leap_controlled(plant: EnginePlant, controllers: Controllers, states: dict[D
     )  # fmt: skip
     ledger = Ledger(*(getattr(plant.ledger, name) for name in Ledger._fields))
     queues = plant_queues(plant)
-    heads = [Head(*plant.heads[point], plant.seen[point], plant.fresh[i]) for i, point in enumerate(POINTS)]
-    sight = Sight(plant.rings, plant.ring_step, plant.shown, plant.fresh, plant.block_mass, config.delay_steps)
+    eyes = plant.sight
+    heads = [Head(*eyes.heads[point], eyes.seen[point], eyes.fresh_of[point]) for point in POINTS]
+    sight = Measurements(eyes.rings, eyes.ring_step, eyes.shown, eyes.fresh, eyes.block_mass, config.delay_steps)
     columns = np.empty((CHUNK_STEPS, NUM_COLUMNS))
     while True:
         executor.make_room(plant.num_slots, room)
@@ -148,9 +150,9 @@ def leap_controlled(plant: EnginePlant, controllers: Controllers, states: dict[D
         )  # fmt: skip
         telemetry.append_steps(columns[:count])
         leave_queues(plant, queues)
-        states |= {point: rule.state(plant.mass_width) for point, rule in rules.items()}
+        states |= {point: rule.state(plant.sight.shown_width) for point, rule in rules.items()}
         if why == WIDER:
-            room = min(2 * room, plant.block_mass.shape[1])
+            room = min(2 * room, plant.sight.block_mass.shape[1])
             again = _rules(controllers, states, room)
             assert again is not None
             rules = again
@@ -173,8 +175,8 @@ def _rules(controllers: Controllers, states: Mapping[DecisionPoint, Any], room: 
 
 def _room(plant: EnginePlant) -> int:
     """KV blocks a slot to begin with."""
-    width = plant.block_mass.shape[1]
-    return min(width, max(4 * MASS_WIDTH_STEP, plant.mass_width)) if width else 0
+    width = plant.sight.block_mass.shape[1]
+    return min(width, max(4 * MASS_WIDTH_STEP, plant.sight.shown_width)) if width else 0
 
 
 def plant_queues(plant: EnginePlant) -> Queues:
@@ -185,13 +187,17 @@ def plant_queues(plant: EnginePlant) -> Queues:
     )  # fmt: skip
     queues.free[: len(free)] = free
     queues.backlog[: len(backlog)] = backlog
-    queues.counters[:] = plant.step_index, plant.next_arrival, len(free), 0, len(backlog), plant.mass_width
+    queues.counters[:] = plant.step_index, plant.next_arrival, len(free), 0, len(backlog), plant.sight.shown_width
     return queues
 
 
 def leave_queues(plant: EnginePlant, queues: Queues) -> None:
     c = queues.counters
-    plant.step_index, plant.next_arrival, plant.mass_width = int(c[STEP]), int(c[NEXT_ARRIVAL]), int(c[MASS_WIDTH])
+    plant.step_index, plant.next_arrival, plant.sight.shown_width = (
+        int(c[STEP]),
+        int(c[NEXT_ARRIVAL]),
+        int(c[MASS_WIDTH]),
+    )
     plant.backlog = queues.backlog[c[BACKLOG_HEAD] : c[BACKLOG_TAIL]].tolist()
     plant.free_slots = queues.free[: c[NUM_FREE]].tolist()
     plant.clock.wait_until(float(queues.now_s[0]))
@@ -199,7 +205,7 @@ def leave_queues(plant: EnginePlant, queues: Queues) -> None:
 
 @njit(cache=True)
 def _admit(
-    asked: Asked, limits: Limits, ledger: Ledger, numbers: IntArray, flags: BoolArray, queues: Queues, sight: Sight,
+    asked: Asked, limits: Limits, ledger: Ledger, numbers: IntArray, flags: BoolArray, queues: Queues, sight: Measurements,
     tokens: ProcessState, masses: MassState | None,
 ) -> None:  # fmt: skip
     """Arrivals up to now, then slots for the backlog, first come first served."""
@@ -237,7 +243,7 @@ def _admit(
 
 
 @njit(cache=True)
-def _see(active: BoolArray, numbers: IntArray, head: Head, sight: Sight) -> None:
+def _see(active: BoolArray, numbers: IntArray, head: Head, sight: Measurements) -> None:
     """As `EnginePlant._look`."""
     row.look(
         active, numbers[row.REQUEST], head.seen, head.fresh, numbers[row.GENERATED], sight.ring_step, sight.delay,
@@ -271,7 +277,7 @@ def _leave(
 @njit(cache=True)
 def _run(
     asked: Asked, limits: Limits, pool: BlockPool, ledger: Ledger, numbers: IntArray, flags: BoolArray, queues: Queues,
-    head_order: Head, head_temperature: Head, head_keep: Head, sight: Sight, machine: Machine, tokens: ProcessState,
+    head_order: Head, head_temperature: Head, head_keep: Head, sight: Measurements, machine: Machine, tokens: ProcessState,
     masses: MassState | None, mass_law: MassLaw | None, order_rule, temperature_rule, keep_rule, columns: FloatArray,
     target: float, sums: FloatArray, counts: IntArray,
 ) -> tuple[int, int]:  # fmt: skip

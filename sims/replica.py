@@ -155,5 +155,5 @@ class ReplicaEngine(EnginePlant):
 
     def _look(self, point: DecisionPoint, active: np.ndarray) -> None:
         super()._look(point, active)
-        flags, _ = self.heads[point]
+        flags, _ = self.sight.heads[point]
         flags[MEASURED] &= self.generated - self.carried > self.config.delay_steps

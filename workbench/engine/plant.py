@@ -27,6 +27,7 @@ from workbench.engine.kv_blocks import evict, new_pool, release
 from workbench.engine.patience import Patience, patience_of
 from workbench.engine.prefix_cache import PrefixIndex, new_prefix_index, publish
 from workbench.engine.requests import RequestLedger, RequestSpec, RequestStatus
+from workbench.engine.sight import Sight
 from workbench.engine.telemetry import Telemetry
 from workbench.errors import InputError
 from workbench.protocols import (
@@ -34,30 +35,12 @@ from workbench.protocols import (
     Controllers,
     DecisionPoint,
     KeepAction,
-    KeepObservation,
     Observation,
     OrderAction,
-    OrderObservation,
     SamplingAction,
-    TemperatureObservation,
 )
 
-MEASUREMENTS = (
-    "entropy_raw_nats",
-    "varentropy_raw_nats2",
-    "entropy_nats",
-    "varentropy_nats2",
-    "surprisal_nats",
-    "temperature_applied",
-)
 NOBODY = np.zeros(0, np.bool_)
-MASS_WIDTH_STEP = 32  # `block_mass` is shown as wide as the longest request so far needs, rounded up to this
-
-
-def read_only(array: np.ndarray) -> np.ndarray:
-    view = array.view()
-    view.flags.writeable = False
-    return view
 
 
 class EnginePlant:
@@ -101,24 +84,11 @@ class EnginePlant:
         self.samples = self.flags[row.SAMPLES]  # rows that draw a token in the batch at hand
         self.decodes = self.flags[row.DECODES]
         self.num_samples = self.num_decodes = 0
-        self.block_mass = np.full(
-            (slots, config.max_blocks_per_request if DecisionPoint.KEEP in controlled else 0), np.nan
-        )
-        self.mass_width = 0
-        ring = config.delay_steps + 1
-        self.rings = np.full((ring, len(MEASUREMENTS), slots), np.nan)
-        self.ring_step = np.zeros((ring, slots), np.int64)
-        # Measurements as decisions see them: the last token's, or with a delay those of an earlier one.
-        self.shown = self.rings[0] if ring == 1 else np.full((len(MEASUREMENTS), slots), np.nan)
-        points = tuple(DecisionPoint)
-        self.fresh = np.zeros((len(points), slots), np.bool_)
-        self.seen = dict(zip(points, np.full((len(points), slots), -1, np.int64), strict=True))
-        self.heads = {point: (np.zeros((3, slots), np.bool_), np.zeros(slots, np.int64)) for point in points}
-        self._fresh_of = dict(zip(points, self.fresh, strict=True))
-        self._standing: dict[DecisionPoint, Observation] = {}
-        self._want = np.zeros(slots, np.int64)
-        self._remaining = np.full(slots, np.nan)
-        self._marginal_s = np.full(slots, np.nan)
+        self.sight = Sight(
+            self.numbers, self.flags, self.pool, delay_steps=config.delay_steps,
+            mass_width=config.max_blocks_per_request if DecisionPoint.KEEP in controlled else 0,
+            max_chunk_tokens=config.max_chunk_tokens, length_known=requests.length_known,
+        )  # fmt: skip
         self._order_slots = np.zeros(slots, np.int64)
         self._preempted = np.zeros(slots, np.int64)
         self.next_arrival = 0  # requests before this index have arrived
@@ -170,25 +140,14 @@ class EnginePlant:
     def observe(self, point: DecisionPoint) -> Observation:
         if point is DecisionPoint.ORDER:
             self._look(point, self.occupied)
-            row.survey(
-                self.numbers, self.flags, self.pool.num_held, self.config.max_chunk_tokens, self._want, self._remaining
-            )
-            if not self.requests.length_known:
-                self._remaining[:] = np.nan
-            self._marginal_s[:] = self.executor.marginal_step_s(self.computed, self._want)
+            self.sight.survey(self.executor.marginal_step_s)
         elif point is DecisionPoint.TEMPERATURE:
             self._look(point, self.samples)
         elif point is DecisionPoint.KEEP:
             self._look(point, self.decodes)
-            shown = self._standing.get(point)
-            if isinstance(shown, KeepObservation) and shown.block_mass.shape[1] != self.mass_width:
-                del self._standing[point]
         else:
             raise ValueError(f"this plant has no {point.value} decisions")
-        standing = self._standing.get(point)
-        if standing is None:
-            standing = self._standing[point] = self._standing_observation(point)
-        return stamped(standing, self.step_index)
+        return self.sight.observation(point, self.step_index)
 
     def apply(self, point: DecisionPoint, action: Any) -> Action:
         if point is DecisionPoint.ORDER:
@@ -321,9 +280,7 @@ class EnginePlant:
             )
             self.numbers[row.KIND, slot], self.numbers[row.PRIORITY, slot] = requests.kind[r], requests.priority[r]
             self.numbers[row.RANK, slot] = r
-            self.rings[:, :, slot] = np.nan
-            self.fresh[:, slot] = False
-            self.block_mass[slot] = np.nan
+            self.sight.forget(slot)
             self.executor.admit(r, slot)
         del self.backlog[:taken]
 
@@ -361,13 +318,11 @@ class EnginePlant:
                 self.swapped_blocks[kept] = held_before[kept]
                 copied_blocks += int(held_before[kept].sum())
                 lost = lost[self.computed[lost] == 0]
-            self.block_mass[lost] = np.nan
+            self.sight.block_mass[lost] = np.nan
             if index is not None:
                 for slot in lost:
                     self.executor.lose_kv(int(slot))
-        if self.block_mass.shape[1]:
-            widest = -(-widest // MASS_WIDTH_STEP) * MASS_WIDTH_STEP
-            self.mass_width = max(self.mass_width, min(widest, self.block_mass.shape[1]))
+        self.sight.widen(widest)
         slot, start = batch[row.B_SLOT], batch[row.B_START]
         if swaps:
             copied_blocks += int(self.swapped_blocks[slot].sum())
@@ -410,7 +365,7 @@ class EnginePlant:
         return self.config.num_blocks * self.num_slots if limit is None else limit - int(self.swapped_blocks.sum())
 
     def _finish_step(self, result: StepResult, start_s: float, num_preempted: int) -> None:
-        batch, ledger, config = self._batch, self.ledger, self.config
+        batch, ledger, config, sight = self._batch, self.ledger, self.config, self.sight
         now_s = self.clock.now_s
         slot = batch.slot
         num_free = int(self.pool.num_free[0])
@@ -427,12 +382,12 @@ class EnginePlant:
         done = row.settle(
             slot, batch.num_tokens, batch.samples, batch.output_tokens, result.ended, result.entropy_raw_nats,
             result.varentropy_raw_nats2, result.entropy_nats, result.varentropy_nats2, result.surprisal_nats,
-            result.temperature_applied, batch.step, now_s, self.numbers, self.flags, self.rings, self.ring_step,
-            self.fresh, ledger.generated_tokens, ledger.first_token_s,
+            result.temperature_applied, batch.step, now_s, self.numbers, self.flags, sight.rings, sight.ring_step,
+            sight.fresh, ledger.generated_tokens, ledger.first_token_s,
         )  # fmt: skip
-        if result.block_mass is not None and self.block_mass.shape[1]:
+        if result.block_mass is not None and sight.block_mass.shape[1]:
             told = NOBODY if result.told is None else result.told
-            row.take_masses(result.block_mass, told, slot, self.block_mass)
+            row.take_masses(result.block_mass, told, slot, sight.block_mass)
         if result.evicted is not None:
             if config.preemption == "swap":
                 raise InputError(
@@ -467,71 +422,12 @@ class EnginePlant:
 
     def _look(self, point: DecisionPoint, active: np.ndarray) -> None:
         """Bring the head of the point's observation up to date."""
-        delay = self.config.delay_steps
-        row.look(
-            active, self.request_id, self.seen[point], self._fresh_of[point], self.generated, self.ring_step, delay,
-            *self.heads[point],
-        )  # fmt: skip
-        if delay:
-            row.hand_over(self.rings, self.generated, delay, self.shown)
+        self.sight.look(point, active)
 
     def _head(self, point: DecisionPoint, active: np.ndarray) -> dict[str, np.ndarray]:
         """Arrays every observation has, for a point whose rows are not those of a batch."""
         self._look(point, active)
-        flags, steps = self.heads[point]
-        return {
-            "active": flags[row.ACTIVE].copy(),
-            "joined": flags[row.JOINED].copy(),
-            "request_id": self.request_id.copy(),
-            "measured": flags[row.MEASURED].copy(),
-            "measured_step": steps.copy(),
-        }
-
-    def _standing_observation(self, point: DecisionPoint) -> Observation:
-        """The observation of a point: views of arrays that each step fills anew."""
-        flags, steps = self.heads[point]
-        head: dict[str, Any] = {
-            "step": self.step_index,
-            "active": read_only(flags[row.ACTIVE]),
-            "joined": read_only(flags[row.JOINED]),
-            "request_id": read_only(self.request_id),
-            "measured": read_only(flags[row.MEASURED]),
-            "measured_step": read_only(steps),
-        }
-        shown: dict[str, Any] = {name: read_only(values) for name, values in zip(MEASUREMENTS, self.shown, strict=True)}
-        if point is DecisionPoint.TEMPERATURE:
-            return TemperatureObservation(**head, token_index=read_only(self.generated), **shown)
-        if point is DecisionPoint.KEEP:
-            return KeepObservation(
-                **head,
-                context_tokens=read_only(self.known),
-                num_blocks=read_only(self.pool.num_logical),
-                entropy_raw_nats=shown["entropy_raw_nats"],
-                block_mass=read_only(self.block_mass[:, : self.mass_width]),
-            )
-        return OrderObservation(
-            **head,
-            served=read_only(self.served),
-            running=read_only(self.flags[row.RUNNING]),
-            arrival_rank=read_only(self.numbers[row.RANK]),
-            kind=read_only(self.numbers[row.KIND]),
-            priority=read_only(self.numbers[row.PRIORITY]),
-            prompt_tokens=read_only(self.numbers[row.PROMPT]),
-            computed_tokens=read_only(self.computed),
-            generated_tokens=read_only(self.generated),
-            remaining_tokens_oracle=read_only(self._remaining),
-            entropy_raw_nats=shown["entropy_raw_nats"],
-            varentropy_raw_nats2=shown["varentropy_raw_nats2"],
-            marginal_step_s=read_only(self._marginal_s),
-        )
-
-
-def stamped(standing: Observation, step: int) -> Observation:
-    """A copy of an observation with this step's index; its arrays are the same. `dataclasses.replace` without the checks."""
-    fresh = object.__new__(type(standing))
-    fresh.__dict__.update(standing.__dict__)
-    fresh.__dict__["step"] = step
-    return fresh
+        return self.sight.head(point)
 
 
 def clamped(action: SamplingAction) -> SamplingAction:

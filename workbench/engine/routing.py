@@ -225,8 +225,8 @@ class RoutedEnginePlant(EnginePlant):
             self.numbers[row.OUTPUT, slot] = int(drawn[slot]) + int(self.regimes.output_tokens[r, strategy])
             self.computed[slot] = self.since_admission[slot] = self.lost_tokens[slot] = 0
             self.served[slot] = False
-            self.block_mass[slot] = np.nan
-            self.rings[:, :, slot] = np.nan
+            self.sight.block_mass[slot] = np.nan
+            self.sight.rings[:, :, slot] = np.nan
             self.ledger.status[r] = RequestStatus.WAITING
             self.on_route(r, strategy)
             self.executor.admit(r, slot)

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from kernels.laws import LogitStats
-from workbench.engine.plant import MEASUREMENTS, read_only
+from workbench.engine.sight import MEASUREMENTS, read_only
 from workbench.live.sampler import Sampler
 from workbench.protocols import Controller, Observation, SamplingAction, TemperatureObservation
 from workbench.signals import FloatArray, IntArray
