@@ -49,13 +49,13 @@ def _single(id: str, arm: str, what: str, latency: float, throughput: float, tau
     )
 
 
-def _superadditive(id: str, null: str, where: str, experiment: str, cell: str) -> Claim:
+def _superadditive(id: str, null: str, where: str, experiment: str, cell: str, place: str = "") -> Claim:
     long = {"log": "multiplicative", "add": "additive"}[null]
     what = "ln gain" if null == "log" else "gain"
     return Claim(
         id=id,
         source=ET,
-        says=f"the whole is more than its parts ({long} null)",
+        says=f"the whole is more than its parts ({long} null){place}",
         definition=f"{where}: {what} of all three minus the sum over the three alone, latency and throughput",
         experiment=experiment,
         join="settings",
@@ -187,8 +187,8 @@ CLAIMS = (
     ),
     _superadditive("et-superadditive-multiplicative", "log", SIMULATED, "factorial_azure", CELL),
     _superadditive("et-superadditive-additive", "add", SIMULATED, "factorial_azure", CELL),
-    _superadditive("et-superadditive-mooncake", "log", LONG, "factorial_mooncake", LONG_CELL),
-    _superadditive("et-superadditive-live", "log", LIVE, "factorial_live", LIVE_CELL),
+    _superadditive("et-superadditive-mooncake", "log", LONG, "factorial_mooncake", LONG_CELL, ", long prompts"),
+    _superadditive("et-superadditive-live", "log", LIVE, "factorial_live", LIVE_CELL, ", real model"),
     Claim(
         id="et-superadditive-own-numbers", source=ET, says="the whole is more than its parts, by the paper's own table",
         definition="ln of the paper's range for the whole over the product of its single parts; above 0 at both ends shows it",
