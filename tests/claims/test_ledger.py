@@ -88,6 +88,18 @@ def test_what_is_not_at_hand_is_not_testable_here(monkeypatch: pytest.MonkeyPatc
     assert not row.at_hand
 
 
+def test_experiments_of_one_core_run_beside_each_other(tmp_path: Path) -> None:
+    import os
+
+    claims = [*chosen("et-contraction-any-gain"), *chosen("et-bounded-priority")]
+    where: list[str] = []
+    ledgers = [run_claims(claims, Setting(True, 0, tmp_path / str(jobs), jobs), where.append) for jobs in (1, 2)]
+    assert [row.verdict for row in ledgers[0].rows] == [row.verdict for row in ledgers[1].rows]
+    assert ledgers[0].found == ledgers[1].found
+    for jobs in ("1", "2"):
+        assert len(os.listdir(tmp_path / jobs / "evidence")) == 2
+
+
 def test_evidence_of_other_code_is_measured_again(
     calls: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

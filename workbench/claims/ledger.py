@@ -10,16 +10,19 @@ words, thresholds or page leaves it valid, and verdicts are computed anew from i
 import hashlib
 import json
 import math
+import multiprocessing
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 
 from workbench.claims.claim import Claim, Measured, Verdict, decide
-from workbench.claims.experiments import EXPERIMENTS, experiment
+from workbench.claims.experiments import EXPERIMENTS, SINGLE, experiment
 from workbench.claims.not_at_hand import NotAtHand
-from workbench.claims.setting import Setting
+from workbench.claims.setting import Setting, unheard
 from workbench.errors import InputError
 from workbench.record import git_revision, strict_json, write_atomically
 
@@ -102,6 +105,25 @@ def _read(kept: Mapping[str, object]) -> Measured:
     return Measured(**{k: ends.get(k, 0.0) if v is None else v for k, v in kept.items()})  # type: ignore[arg-type]
 
 
+Result = tuple[Mapping[str, Measured], float]
+
+
+@contextmanager
+def side_by_side(names: Sequence[str], setting: Setting) -> Iterator[dict[str, "Future[Result]"]]:
+    """Experiments of one core each at work in processes of their own; nothing is started for one alone, or with one job."""
+    if len(names) < 2 or setting.jobs < 2:
+        yield {}
+        return
+    quiet = replace(setting, tell=unheard)
+    # The longest first: they are the last of the table.
+    with ProcessPoolExecutor(setting.jobs, multiprocessing.get_context("spawn")) as pool:
+        try:
+            yield {name: pool.submit(measured, name, quiet) for name in reversed(names)}
+        except BaseException:
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+
+
 def run_claims(claims: Sequence[Claim], setting: Setting, say: Callable[[str], None]) -> Ledger:
     """Every claim decided, in order. An experiment that fails leaves its claims inconclusive, and says why; one whose inputs
     are not at hand leaves them not testable here."""
@@ -110,15 +132,18 @@ def run_claims(claims: Sequence[Claim], setting: Setting, say: Callable[[str], N
     found: dict[str, Mapping[str, Measured]] = {}
     seconds: dict[str, float] = {}
     trouble: dict[str, InputError] = {}
-    for k, name in enumerate(names):
-        say(f"[{k + 1}/{len(names)}] {name}")
-        part = setting.part(k / len(names), (k + 1) / len(names))
-        try:
-            found[name], seconds[name] = measured(name, part)
-            say(f"    {len(found[name])} quantities, measured in {seconds[name]:.0f} s")
-        except InputError as error:
-            trouble[name] = error
-            say(f"    {'needs ' if isinstance(error, NotAtHand) else ''}{error}")
+    beside = [name for name in names if name in SINGLE]
+    with side_by_side(beside, setting) as started:
+        for k, name in enumerate(names):
+            say(f"[{k + 1}/{len(names)}] {name}")
+            part = setting.part(k / len(names), (k + 1) / len(names))
+            try:
+                found[name], seconds[name] = started[name].result() if name in started else measured(name, part)
+                say(f"    {len(found[name])} quantities, measured in {seconds[name]:.0f} s")
+            except InputError as error:
+                trouble[name] = error
+                say(f"    {'needs ' if isinstance(error, NotAtHand) else ''}{error}")
+            part.tell(1.0)
     rows = []
     for claim in claims:
         of, error = found.get(claim.experiment or "", {}), trouble.get(claim.experiment or "")

@@ -8,13 +8,19 @@ from typing import TypeVar
 Size = TypeVar("Size")
 
 
+def unheard(share: float) -> None:
+    """Progress that nobody follows; unlike a lambda it can be sent to another process."""
+
+
 @dataclass(frozen=True)
 class Setting:
+    """`directory` is the ledger's, or the experiment's own place within it."""
+
     quick: bool
     seed: int
     directory: Path
     jobs: int = 2
-    tell: Callable[[float], None] = lambda share: None
+    tell: Callable[[float], None] = unheard
     vllm: Path | None = None  # a run directory with arms served by vLLM
 
     def size(self, quick: Size, full: Size) -> Size:

@@ -11,6 +11,8 @@ EXPERIMENTS = (
     "certificates", "counterexamples", "routing", "unmasking", "max_entropy", "factorial_azure", "factorial_mooncake",
     "factorial_vllm", "temper", "prune", "quality", "probe", "factorial_live", "authority",
 )  # fmt: skip
+# Those that use one core and nothing that learns: they run beside each other.
+SINGLE = ("certificates", "counterexamples", "routing", "unmasking", "max_entropy")
 
 
 def experiment(name: str) -> Callable[[Setting], Mapping[str, Measured]]:
