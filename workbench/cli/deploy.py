@@ -86,7 +86,13 @@ def _run(out: Output, path: Path, python: Path, out_dir: Path, role: str | None,
     with out.progress("serve in vllm") as tell:
         for done, seed in enumerate(scenario.seeds):
             served = serve_arm(
-                scenario, seed, out_dir / f"seed{seed}", python, extra=extra, options={"enforce_eager": eager}
+                scenario,
+                seed,
+                out_dir / f"seed{seed}",
+                python,
+                extra=extra,
+                options={"enforce_eager": eager},
+                compared=role is None,
             )
             paths |= {arm.name: arm for arm in served.directories}
             for name, count in {**served.counters, **served.losses}.items():
@@ -108,7 +114,7 @@ def _collect(out: Output, spool: Path, out_dir: Path, role: str | None) -> None:
 def _arm(spool: Path, directory: Path, role: str | None) -> Path:
     from workbench.live.engines.collect import collect_arm
 
-    return collect_arm(spool, directory, extra={} if role is None else {"role": role})
+    return collect_arm(spool, directory, extra={} if role is None else {"role": role}, compared=role is None)
 
 
 def _watch(out: Output) -> None:

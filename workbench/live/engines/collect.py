@@ -18,6 +18,7 @@ from workbench.engine.executor import Batch, StepResult
 from workbench.engine.requests import RequestLedger, RequestSpec, RequestStatus
 from workbench.engine.telemetry import TOKEN_COLUMNS, Telemetry
 from workbench.errors import InputError
+from workbench.factorial import switches_of
 from workbench.live.engines.spool import read_stream
 from workbench.protocols import DecisionPoint
 from workbench.record import ArmRecorder
@@ -38,11 +39,11 @@ class SpooledPlant:
 
 def collect_arm(
     spool: Path, directory: Path, *, arm: Mapping[str, Any] | None = None, extra: Mapping[str, Any] | None = None,
-    request_columns: Mapping[str, Any] | None = None, notes: Mapping[str, Any] | None = None,
+    request_columns: Mapping[str, Any] | None = None, notes: Mapping[str, Any] | None = None, compared: bool = False,
 ) -> Path:  # fmt: skip
     """Write the arm a spool holds; returns its folder. The scenario in it has the engine settings that were in force.
 
-    notes: more facts beside those of the engine. Raises `InputError` for a spool that holds no finished step."""
+    notes: more facts beside those of the engine; compared: without `arm`, reports compare it by its controllers. Raises `InputError` for a spool that holds no finished step."""
     about = {**_read_json(spool / "sampler.json"), **_read_json(spool / "scheduler.json")}
     arrived, batches = read_stream(spool, "requests"), read_stream(spool, "batches")
     if not arrived or not batches:
@@ -65,6 +66,8 @@ def collect_arm(
         if rows := read_stream(spool, point.value):
             recorder.take_rows(point, rows)
     engine = {"engine": "vllm", "engine_version": about["vllm"], "async_scheduling": about["async_scheduling"]}
+    if arm is None and compared:
+        arm = switches_of(scenario)
     had = {f"engine__{name}": getattr(config, name) for name in SETTINGS}
     return recorder.finish(
         directory, plant, scenario.with_changes(plant="live", level="full", **had), int(about["seed"]), arm=arm,

@@ -22,6 +22,7 @@ from workbench.engine.config import EngineConfig
 from workbench.engine.executor import Batch, StepResult
 from workbench.engine.requests import RequestLedger, RequestSpec, RequestStatus
 from workbench.engine.telemetry import TOKEN_COLUMNS, Telemetry
+from workbench.factorial import switches_of
 from workbench.live.engines.collect import shape_of
 from workbench.live.engines.steering import Measured
 from workbench.live.engines.transformers_processor import LogitsSteering
@@ -141,7 +142,8 @@ class SteeredRun:
             "workload": f"{self.num_slots} prompts in one call of generate", "bytes_frac": self.bytes_frac,
         }  # fmt: skip
         return self.recorder.finish(
-            Path(directory), self, self.deployment.scenario.with_changes(plant="live"), self.processor.seed, arm=arm,
+            Path(directory), self, self.deployment.scenario.with_changes(plant="live"), self.processor.seed,
+            arm=switches_of(self.deployment.scenario) if arm is None else arm,
             extra={
                 "controller_context": dict(self.deployment.context), "controller_flags": list(self.deployment.flags),
                 "notes": notes, **(extra or {}),

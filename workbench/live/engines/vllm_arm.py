@@ -39,6 +39,7 @@ class ServedArm:
 def serve_arm(
     scenario: Scenario, seed: int, directory: Path, python: Path, *, arm: Mapping[str, Any] | None = None,
     extra: Mapping[str, Any] | None = None, options: Mapping[str, Any] | None = None,
+    compared: bool = False,
 ) -> ServedArm:  # fmt: skip
     """Serve and collect. `python`: of an environment with vLLM; `options`: more for `vllm.LLM`. Raises `InputError`."""
     check_offered(scenario, "vllm")
@@ -68,7 +69,8 @@ def serve_arm(
         made = []
         for life, folder in enumerate(folders):
             to = directory if life == 0 else directory.with_name(f"{directory.name}-after-loss-{life}")
-            made.append(collect_arm(folder, to, arm=arm, extra=extra, notes={"counters": answer["counters"], **losses}))
+            notes = {"counters": answer["counters"], **losses}
+            made.append(collect_arm(folder, to, arm=arm, extra=extra, notes=notes, compared=compared and life == 0))
     return ServedArm(tuple(made), answer["counters"], losses)
 
 

@@ -78,12 +78,14 @@ class VllmOrder:
         if self.record is not None:
             self.record.arrived(request, kind)
 
-    def _settle_requests(self) -> None:
+    def _let_go(self) -> None:
         for request in self.slots.let_go(self.scheduler.requests):
             self.board.count("requests_ended")
             if self.record is not None:
                 self.record.ended(request, self._ended_s)
             self.slots.forget(request)
+
+    def _take_in(self) -> None:
         for request, slot in self.slots.assign():
             params = request.sampling_params
             if params is not None:  # the sampler learns its number and slot from here
@@ -95,7 +97,8 @@ class VllmOrder:
 
     def decide(self) -> None:
         """Rank every ready request and sort by it."""
-        self._settle_requests()
+        self._let_go()
+        self._take_in()
         if self.law is not None and self.watch.lost:
             self.board.count("steps_on_own_order")
         elif self.law is not None and (observation := self._observe()) is not None:
@@ -217,6 +220,7 @@ class VllmOrder:
         self.step_time.add(tokens, float(step.kv_tokens), self._ended_s - began_s)
         if self.record is not None and step.rows is not None:
             self.record.ran(step.rows, began_s, self._ended_s)
+        self._let_go()
         if self.law is not None:
             self._heed(self.watch.after_step(self.board.sampler_step))
 
@@ -231,6 +235,6 @@ class VllmOrder:
             log.warning("the sampler's signal is back: requests are ordered by the scenario again")
 
     def close(self) -> None:
-        self._settle_requests()
+        self._let_go()
         log.info("counters: %s", self.board.counters())
         self.board.close(remove=True)
