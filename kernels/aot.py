@@ -28,6 +28,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from kernels import (
+    axis_sketch,
     block_bounds,
     gelu,
     kv_write,
@@ -46,6 +47,7 @@ MODULES = (
     logit_stats,
     topk_entropy,
     paged_attention,
+    axis_sketch,
     block_bounds,
     kv_write,
     rms_norm,

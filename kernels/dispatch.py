@@ -44,6 +44,7 @@ class Ops:
     update_key_bounds: Callable[..., None]
     score_upper_bound: Callable[..., Any]
     keep_certified: Callable[..., reference.CertifiedKeep]
+    sketch_sums: Callable[..., Any]
     # DecoderWeights -> an object whose `step` is a whole forward pass in one call; None where there is none.
     fused_decoder: Callable[[DecoderWeights], FusedDecoder] | None = None
 
@@ -70,6 +71,7 @@ def _torch_ops() -> Ops:
         update_key_bounds=reference.update_key_bounds,
         score_upper_bound=reference.score_upper_bound,
         keep_certified=reference.keep_certified,
+        sketch_sums=reference.sketch_sums,
     )
 
 

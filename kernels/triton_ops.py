@@ -5,7 +5,7 @@ from typing import Any
 
 import triton
 
-from kernels import block_bounds, logit_stats, paged_attention
+from kernels import axis_sketch, block_bounds, logit_stats, paged_attention
 from kernels.gelu import gelu
 from kernels.kv_write import kv_write
 from kernels.layer_norm import layer_norm
@@ -29,6 +29,7 @@ OPS: dict[str, Callable[..., Any]] = {
     "reveal_prefix": reveal_prefix,
     "update_key_bounds": block_bounds.update_key_bounds,
     "score_upper_bound": block_bounds.score_upper_bound,
+    "sketch_sums": axis_sketch.sketch_sums,
 }
 
 

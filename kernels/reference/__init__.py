@@ -5,6 +5,7 @@ They run on any device, need no compiler, and are the `torch` backend of `kernel
 
 from kernels.laws import LogitStats, TopkEntropy
 from kernels.reference.attention import AttentionOutput, chunk_attention, kv_write, paged_attention
+from kernels.reference.axis_sketch import sketch_sums
 from kernels.reference.bounds import (
     CertifiedKeep,
     KeyBounds,
@@ -47,6 +48,7 @@ __all__ = [
     "rotary",
     "score_estimate",
     "score_upper_bound",
+    "sketch_sums",
     "swiglu",
     "topk_entropy",
     "update_key_bounds",

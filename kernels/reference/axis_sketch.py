@@ -20,8 +20,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-MOST_BITS = 8  # of one axis: a code is a byte
-COARSE = 0.03  # share of the budget that blocks left out by a coarse level may use up
+MOST_BITS = 8  # of one axis
 
 
 class SketchAxes(NamedTuple):
@@ -31,6 +30,10 @@ class SketchAxes(NamedTuple):
     to_query: Tensor  # [kv_heads, d, d] M^-T
     plane_axis: Tensor  # [kv_heads, max_planes] int64, the axis each plane refines
     mismatch: Tensor  # [kv_heads] |q.k - q'.k'| <= mismatch |q| |k|, rounding included
+
+    def of_heads(self, first: int, last: int) -> "SketchAxes":
+        """The axes of KV heads first .. last - 1 (views)."""
+        return SketchAxes(*(field[first:last] for field in self))
 
     def bits(self, planes: int) -> Tensor:
         """[kv_heads, d] bits of each axis in the first `planes` planes."""
@@ -44,8 +47,12 @@ class AxisSketch(NamedTuple):
 
     lower: Tensor  # [kv_heads, groups, d]
     range: Tensor  # [kv_heads, groups, d], rounded up
-    codes: Tensor  # [kv_heads, groups, tokens, d] uint8 at all planes; fewer planes are its leading bits
+    planes: Tensor  # [kv_heads, groups, max_planes / 8, tokens] uint8, bit e of byte j is plane 8 j + e
     largest_norm: Tensor  # [kv_heads, groups] max |k|, rounded up
+
+    def of_heads(self, first: int, last: int) -> "AxisSketch":
+        """The sketch of KV heads first .. last - 1 (views)."""
+        return AxisSketch(*(field[first:last] for field in self))
 
 
 class Scores(NamedTuple):
@@ -95,46 +102,73 @@ def fit_axes(queries: Tensor, keys: Tensor, group_tokens: int, max_planes: int, 
     return SketchAxes(to_key, to_query, order, (off + 4.0 * d * unit * size).to(dtype))
 
 
+def plane_weights(axes: SketchAxes, planes: int) -> Tensor:
+    """[kv_heads, planes, d]: what a set bit of each plane adds to its axis, over the axis' range; powers of two, so exact."""
+    axis = axes.plane_axis[:, :planes]
+    place = torch.nn.functional.one_hot(axis, axes.to_key.shape[1]).cumsum(dim=1).gather(2, axis[:, :, None])
+    weight = torch.zeros(*axis.shape, axes.to_key.shape[1], dtype=axes.to_key.dtype, device=axis.device)
+    return weight.scatter_(2, axis[:, :, None], 0.5 ** place.to(weight.dtype))
+
+
 def make_sketch(keys: Tensor, axes: SketchAxes, group_tokens: int) -> AxisSketch:
-    """keys [kv_heads, tokens, d] of whole groups."""
+    """keys [kv_heads, tokens, d] of whole groups; the number of planes of `axes` must be a multiple of 8."""
     kv_heads, tokens, d = keys.shape
+    max_planes = axes.plane_axis.shape[1]
     if tokens % group_tokens:
         raise ValueError(f"tokens must be a multiple of the group of {group_tokens}, got {tokens}")
-    bits = axes.bits(axes.plane_axis.shape[1])
+    if max_planes % 8:
+        raise ValueError(f"max_planes must be a multiple of 8, got {max_planes}")
+    bits = axes.bits(max_planes)
     k = (keys.to(axes.to_key.dtype) @ axes.to_key.mT).view(kv_heads, -1, group_tokens, d)
     lower, upper = k.amin(dim=2), k.amax(dim=2)
     span = (upper - lower) * (1.0 + 2.0**-20)
     cells = (2.0**bits)[:, None, None, :].to(k.dtype)
     code = ((k - lower[:, :, None]) / torch.where(span > 0.0, span, 1.0)[:, :, None] * cells).floor()
-    code = torch.minimum(code.clamp_min(0.0), cells - 1.0).to(torch.uint8)
+    code = torch.minimum(code.clamp_min(0.0), cells - 1.0).to(torch.int32)
+    place = torch.nn.functional.one_hot(axes.plane_axis, d).cumsum(dim=1).gather(2, axes.plane_axis[:, :, None])[..., 0]
+    shift = bits.gather(1, axes.plane_axis) - place  # [kv_heads, max_planes]
+    axis = axes.plane_axis[:, None, None].expand(kv_heads, code.shape[1], group_tokens, max_planes)
+    bit = (code.gather(3, axis) >> shift[:, None, None].to(torch.int32)) & 1
+    weight = 1 << torch.arange(8, dtype=torch.int32, device=keys.device)
+    packed = (bit.unflatten(3, (-1, 8)) * weight).sum(dim=4, dtype=torch.int32).to(torch.uint8)
     norm = keys.to(k.dtype).norm(dim=2).view(kv_heads, -1, group_tokens).amax(dim=2) * (1.0 + 2.0**-20)
-    return AxisSketch(lower, span, code, norm)
+    return AxisSketch(lower, span, packed.transpose(2, 3).contiguous(), norm)
 
 
 def sketched_keys(sketch: AxisSketch, axes: SketchAxes, planes: int) -> Tensor:
-    """khat' at the first `planes` planes, [kv_heads, tokens, d]."""
-    every, some = axes.bits(axes.plane_axis.shape[1]), axes.bits(planes)
-    code = sketch.codes >> (every - some).to(torch.uint8)[:, None, None, :]
-    width = sketch.range / (2.0**some)[:, None, :].to(sketch.range.dtype)
-    return (sketch.lower[:, :, None] + (code.to(width.dtype) + 0.5) * width[:, :, None]).flatten(1, 2)
+    """khat' at the first `planes` planes, [kv_heads, tokens, d]: reads no more of `sketch.planes` than those."""
+    some = axes.bits(planes)[:, None, :].to(sketch.range.dtype)
+    middle = sketch.lower + 0.5**some * 0.5 * sketch.range
+    packed = sketch.planes[:, :, : -(-planes // 8)].transpose(2, 3)
+    bit = (packed[..., None] >> torch.arange(8, dtype=torch.uint8, device=packed.device)) & 1
+    bit = bit.flatten(3)[..., :planes].to(sketch.range.dtype)
+    above = (bit.flatten(1, 2) @ plane_weights(axes, planes)).view(*bit.shape[:3], -1)
+    return (middle[:, :, None] + above * sketch.range[:, :, None]).flatten(1, 2)
+
+
+def sketch_error(
+    q: Tensor, sketch: AxisSketch, axes: SketchAxes, planes: int, *, scale: float
+) -> tuple[Tensor, Tensor]:
+    """(q' [kv_heads, rows, group, d], error of `Scores`): what the first planes leave open, from boxes and norms alone."""
+    kv_heads, d = axes.to_key.shape[:2]
+    rows = q.shape[0]
+    grouped = q.to(axes.to_key.dtype).view(rows, kv_heads, -1, d).transpose(0, 1)
+    turned = (grouped.flatten(1, 2) @ axes.to_query.mT).view_as(grouped)
+    width = sketch.range / (2.0 ** axes.bits(planes))[:, None, :].to(sketch.range.dtype)
+    error = 0.5 * (turned.abs().flatten(1, 2) @ width.mT) * (1.0 + 2.0**-20)
+    size = grouped.norm(dim=3).flatten(1, 2)
+    slack = axes.mismatch[:, None, None] * size[:, :, None] * sketch.largest_norm[:, None, :]
+    return turned, (scale * (error + slack)).view(kv_heads, rows, grouped.shape[2], -1)
 
 
 def sketch_scores(
     q: Tensor, sketch: AxisSketch, axes: SketchAxes, planes: int, *, scale: float, keys: Tensor | None = None
 ) -> Scores:
     """q [rows, heads, d]; `keys`: what `sketched_keys` gave, where it is kept."""
-    kv_heads, d = axes.to_key.shape[:2]
-    rows = q.shape[0]
-    grouped = q.to(axes.to_key.dtype).view(rows, kv_heads, -1, d).transpose(0, 1)  # [kv_heads, rows, group, d]
-    turned = (grouped.flatten(1, 2) @ axes.to_query.mT).view_as(grouped)
+    turned, error = sketch_error(q, sketch, axes, planes, scale=scale)
     near = sketched_keys(sketch, axes, planes) if keys is None else keys
-    middle = turned.flatten(1, 2) @ near.mT
-    width = sketch.range / (2.0 ** axes.bits(planes))[:, None, :].to(sketch.range.dtype)
-    error = 0.5 * (turned.abs().flatten(1, 2) @ width.mT) * (1.0 + 2.0**-20)
-    size = grouped.norm(dim=3).flatten(1, 2)
-    slack = axes.mismatch[:, None, None] * size[:, :, None] * sketch.largest_norm[:, None, :]
-    shape = (kv_heads, rows, grouped.shape[2], -1)
-    return Scores((scale * middle).view(shape), (scale * (error + slack)).view(shape))
+    middle = scale * (turned.flatten(1, 2) @ near.mT)
+    return Scores(middle.view(*turned.shape[:3], -1), error)
 
 
 def block_sums(scores: Scores, block_size: int) -> tuple[Tensor, Tensor]:
@@ -145,71 +179,21 @@ def block_sums(scores: Scores, block_size: int) -> tuple[Tensor, Tensor]:
     return estimate, estimate + scores.error.repeat_interleave(per_group, dim=3) + 1e-6
 
 
-class Cascade(NamedTuple):
-    """What one layer's certified choice is, and what it cost."""
-
-    keep: Tensor  # bool [kv_heads, rows, blocks]
-    dropped_mass_bound: Tensor  # [kv_heads, rows, group]
-    planes: Tensor  # [kv_heads, rows, blocks] int64, planes of the block's keys that were read
-
-
-def certified_cascade(
-    levels: list[tuple[int, Tensor, Tensor]], exact: Tensor, always: Tensor, mass_budget: Tensor | float
-) -> Cascade:
-    """Read blocks back until B / (A + B) <= mass_budget for each query head, looking closer only where it may matter.
-
-    levels: (planes, estimate, upper bound) from coarse to fine, each [kv_heads, rows, group, blocks], -inf outside the
-    context. exact: ln sum exp of the true scores, of which only blocks that are read are used. always: bool, broadcast
-    to [kv_heads, rows, blocks]. After each level a block is read if its estimate alone puts it among those that cannot go,
-    left out if its bound is small enough to go with all smaller ones in a small part of the budget (`COARSE`), and else looked
-    at more closely.
-    What is then left out stands under a certificate that uses each block's tightest bound and the true sums of what is read.
-    """
-    _, estimate, bound = levels[0]
-    kv_heads, rows, _, blocks = exact.shape
-    inside = exact[:, :, 0] > -math.inf
-    always = always.expand(kv_heads, rows, blocks) & inside
-    budget = torch.as_tensor(mass_budget, dtype=exact.dtype)
-    open_, read = inside & ~always, always.clone()
-    bound, planes = bound.clone(), torch.zeros(kv_heads, rows, blocks, dtype=torch.int64)
-    for place, (num_planes, estimate, upper) in enumerate(levels):
-        planes[open_] = num_planes
-        bound = torch.where(open_[:, :, None], upper, bound)
-        if place == len(levels) - 1:
-            break
-        guess = torch.where(always[:, :, None], exact, estimate)
-        total = guess.logsumexp(dim=3, keepdim=True)
-        if num_planes > 0:
-            share = (guess - total).exp().amax(dim=2)
-            going = _prefix_mass(share, open_, (guess - total).exp())
-            surely = open_ & (going > budget).any(dim=2)
-            read |= surely
-            open_ = open_ & ~surely
-        share = (bound - total).exp().amax(dim=2)
-        going = _prefix_mass(share, open_, (bound - total).exp())
-        open_ = open_ & (going > COARSE * budget).any(dim=2)
-        if not bool(open_.any()):
-            break
-    # The certificate: in the order of their bounds, until what is left is small against what has been read.
-    top = torch.maximum(bound.amax(dim=3, keepdim=True), exact.amax(dim=3, keepdim=True))
-    share = (bound - bound.logsumexp(dim=3, keepdim=True)).amax(dim=2)
-    share = torch.where(read, math.inf, torch.where(inside, share, -math.inf))
-    order = share.sort(dim=2, descending=True, stable=True).indices
-    spread = order[:, :, None].expand_as(bound)
-    seen = (exact - top).exp().gather(3, spread).double().cumsum(dim=3)
-    unread = torch.where(inside[:, :, None], (bound - top).exp(), 0.0).gather(3, spread).double()
-    later = unread.flip(3).cumsum(dim=3).flip(3)[..., 1:]
-    left = torch.cat([later, torch.zeros_like(unread[..., :1])], dim=3)
-    dropped = torch.where(left > 0.0, left / (seen + left), 0.0)
-    enough = (dropped <= budget).all(dim=2) & (torch.arange(blocks) + 1 >= read.sum(dim=2)[:, :, None])
-    count = enough.to(torch.int8).argmax(dim=2) + 1
-    keep = torch.zeros_like(inside).scatter_(2, order, torch.arange(blocks) < count[:, :, None]) & inside
-    certified = dropped.gather(3, (count - 1)[:, :, None, None].expand(kv_heads, rows, exact.shape[2], 1))[..., 0]
-    return Cascade(keep, certified, planes)
-
-
-def _prefix_mass(share: Tensor, candidates: Tensor, mass: Tensor) -> Tensor:
-    """Mass of all candidates up to and including each, in rising `share`: [kv_heads, rows, group, blocks], 0 elsewhere."""
-    order = torch.where(candidates, share, math.inf).sort(dim=2).indices[:, :, None].expand_as(mass)
-    summed = torch.where(candidates[:, :, None], mass, 0.0).gather(3, order).cumsum(dim=3)
-    return torch.zeros_like(mass).scatter(3, order, summed) * candidates[:, :, None]
+def sketch_sums(
+    q: Tensor,
+    sketch: AxisSketch,
+    axes: SketchAxes,
+    planes: int,
+    block_size: int,
+    *,
+    scale: float,
+    keys: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """`block_sums` of `sketch_scores`: (estimate, upper bound), [kv_heads, rows, group, blocks]. No plane: the boxes alone,
+    and every token of a group is worth the same."""
+    if planes:
+        return block_sums(sketch_scores(q, sketch, axes, planes, scale=scale, keys=keys), block_size)
+    scores = sketch_scores(q, sketch, axes, 0, scale=scale, keys=sketch.lower + 0.5 * sketch.range)
+    per_group = sketch.planes.shape[3] // block_size
+    estimate = scores.middle + math.log(block_size)
+    return tuple(x.repeat_interleave(per_group, dim=3) for x in (estimate, estimate + scores.error + 1e-6))

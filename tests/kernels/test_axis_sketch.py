@@ -2,17 +2,12 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
-from kernels.reference.axis_sketch import (
-    block_sums,
-    certified_cascade,
-    fit_axes,
-    make_sketch,
-    sketch_scores,
-    sketched_keys,
-)
+from kernels.reference.axis_sketch import block_sums, fit_axes, make_sketch, sketch_scores, sketch_sums, sketched_keys
+from kernels.reference.certified_cascade import BlockValues, certified_cascade, output_bound
 
 BLOCK, GROUP, SCALE = 16, 64, 0.25
 
@@ -118,6 +113,58 @@ def test_no_violation_in_a_hundred_thousand_cases():
     assert (mass_lies, output_lies) == (0, 0)
 
 
+def values_of(q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> BlockValues:
+    grouped = q.view(q.shape[0], 2, -1, 16).transpose(0, 1)
+    score = (torch.einsum("hrgd,htd->hrgt", grouped, keys) * SCALE).unflatten(3, (-1, BLOCK))
+    mean = torch.einsum("hrgbt,hbtd->hrgbd", score.softmax(dim=4), values.unflatten(1, (-1, BLOCK)))
+    balls = values.unflatten(1, (-1, GROUP))
+    centre = balls.mean(dim=2)
+    return BlockValues(mean, centre, (balls - centre[:, :, None]).norm(dim=3).amax(dim=2), GROUP // BLOCK)
+
+
+def test_output_bounds_hold_and_stop_the_reading():
+    """Values close together in each group: the bound on the output lets more mass go than a bound on the mass would."""
+    read = {}
+    for seed in range(4):
+        q, keys, axes, sketch = scene(seed, rows=200)
+        values = torch.randn(2, 1, 8, dtype=torch.float64) + 0.05 * torch.randn(2, 256, 8, dtype=torch.float64)
+        exact, known = exact_sums(q, keys), values_of(q, keys, values)
+        levels = [(p, *sketch_sums(q, sketch, axes, p, BLOCK, scale=SCALE)) for p in (0, 16, 32, 48)]
+        always = torch.zeros(1, 1, exact.shape[3], dtype=torch.bool)
+        p = exact.softmax(dim=3)
+        dense = (p[..., None] * known.mean).sum(dim=3)
+        for budget in (0.005, 0.02, 0.1):
+            made = certified_cascade(levels, exact, always, budget, known, budget)
+            inside = torch.where(made.keep[:, :, None], p, 0.0)
+            output = ((inside / inside.sum(dim=3, keepdim=True))[..., None] * known.mean).sum(dim=3)
+            moved, bound = (output - dense).norm(dim=3), output_bound(made, exact, known)
+            assert (moved <= bound * (1 + 1e-9) + 1e-12).all()
+            assert (bound <= budget * output.norm(dim=3) * (1 + 1e-9)).all()
+            by_mass = certified_cascade(levels, exact, always, budget)
+            read.setdefault(budget, []).append((float(made.keep.double().mean()), float(by_mass.keep.double().mean())))
+    shares = {budget: np.mean(pairs, axis=0) for budget, pairs in read.items()}
+    assert all(output <= mass for output, mass in shares.values())
+    assert shares[0.02][0] < 0.85 * shares[0.02][1]
+    assert shares[0.1][0] < shares[0.02][0] < shares[0.005][0]
+
+
+def test_an_output_bound_off_by_one_per_cent_is_caught():
+    """One block dropped, its value at the rim of its ball, its mass known: the bound is the change itself."""
+    exact = torch.log(torch.tensor([[[[0.9, 0.1]]]], dtype=torch.float64))
+    mean = torch.tensor([[[[[1.0, 0.0], [-1.0, 0.0]]]]], dtype=torch.float64)
+    centre, radius = (
+        torch.tensor([[[1.0, 0.0], [-1.0, 0.0]]], dtype=torch.float64),
+        torch.zeros(1, 2, dtype=torch.float64),
+    )
+    known = BlockValues(mean, centre, radius, 1)
+    made = certified_cascade([(8, exact, exact)], exact, torch.zeros(1, 1, 2, dtype=torch.bool), 0.15)
+    assert made.keep[0, 0].tolist() == [True, False]
+    moved = 0.1 * 2.0  # from (0.8, 0) to (1, 0)
+    bound = float(output_bound(made, exact, known)[0, 0, 0])
+    assert moved <= bound <= moved * (1 + 1e-5)
+    assert not moved <= 0.99 * bound
+
+
 def tight_case(off: float) -> bool:
     """One block dropped whose bound is exact, up to the factor `off`: does the claim hold?"""
     exact = torch.log(torch.tensor([[[[0.7, 0.2, 0.1]]]], dtype=torch.float64))
@@ -161,3 +208,5 @@ def test_refusals():
     axes = fit_axes(torch.randn(1, 40, 8), keys, 64, 16, torch.float32)
     with pytest.raises(ValueError, match="multiple of the group"):
         make_sketch(keys[:, :60], axes, 64)
+    with pytest.raises(ValueError, match="multiple of 8"):
+        make_sketch(keys, fit_axes(torch.randn(1, 40, 8), keys, 64, 12, torch.float32), 64)

@@ -199,3 +199,23 @@ def test_key_bounds(triton_ops, dtype, bits):
         assert (bound.double() >= truth)[truth > -math.inf].all()
         both.append(bound)
     close(both[0], both[1], 1e-4)
+
+
+@pytest.mark.parametrize("planes", [0, 8, 24, 48])
+def test_sketch_sums(triton_ops, planes):
+    """Every number of planes, head sizes that are no power of two, more queries than a tile."""
+    from kernels.reference.axis_sketch import fit_axes, make_sketch
+
+    torch.manual_seed(planes)
+    keys, q = torch.randn(2, 128, 24), torch.randn(7, 6, 24)
+    axes = fit_axes(torch.randn(2, 50, 24), keys, 64, 48, torch.float32)
+    sketch = make_sketch(keys, axes, 64)
+    found, expected = (ops.sketch_sums(q, sketch, axes, planes, 16, scale=0.2) for ops in (triton_ops, reference))
+    for side in range(2):
+        assert found[side].shape == (2, 7, 3, 8)
+        close(found[side], expected[side], 1e-4)
+    grouped = q.double().view(7, 2, 3, 24).transpose(0, 1)
+    truth = torch.einsum("hrgd,htd->hrgt", grouped, keys.double()).mul(0.2).unflatten(3, (8, 16)).logsumexp(dim=4)
+    assert (found[1].double() >= truth).all()
+    with pytest.raises(ValueError, match="planes be in"):
+        triton_ops.sketch_sums(q, sketch, axes, 56, 16, scale=0.2)
