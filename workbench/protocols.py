@@ -104,6 +104,8 @@ class KeepObservation(Observation):
     block_mass: FloatArray  # [num_slots, width] attention mass per block, mean over layers and query heads; `width`
     #                         covers every filled block and may grow from one observation to the next;
     #                         sums to 1 over measured blocks; NaN where not measured (dropped, evicted, too new)
+    prompt_mass: FloatArray | None = None  # [num_slots, width] for rows that join: mass of each block summed over the
+    #                                        queries of the prompt before `block_mass`; None where a plant does not measure it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,6 +180,9 @@ class KeepAction:
     score: FloatArray  # [num_slots, max_blocks] predicted mass (or another score) per block; NaN: keep
     evict: BoolArray  # False: mask (read fewer bytes, the block can return). True: free the dropped blocks
     layer_taper: FloatArray | None = None  # layer l of L keeps block_budget_frac (1 + taper (1 - 2 l / (L - 1)))
+    output_budget: FloatArray | None = (
+        None  # CERTIFIED stops once each head's output is bounded this closely (NaN: by mass)
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

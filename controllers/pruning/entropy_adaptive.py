@@ -62,6 +62,10 @@ class EntropyAdaptive:
     def needs_keys(self) -> bool:
         return self.from_keys
 
+    @property
+    def needs_sketch(self) -> bool:
+        return self.from_keys
+
     def init(self, capacity: int) -> AdaptiveState:
         return AdaptiveState(RunningMass(self.weight).init(capacity), np.full(capacity, np.nan))
 

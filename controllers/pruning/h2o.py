@@ -15,8 +15,11 @@ from workbench.signals import FloatArray
 class H2O:
     """Keep ceil(`block_budget_frac` B) blocks: half of them the most recent, the others of largest summed mass.
 
-    Source: arXiv 2306.14048. Deviates: whole blocks; the sum starts with the first decode step the plant reports, since
-    a prefill reports no masses; dropped blocks are masked unless `evict`, but a block that is not read gains no mass.
+    The sum goes over every query of the prompt and every decoded token, as in the paper, where the plant reports
+    `prompt_mass` (`workbench prune` does). The engines do not: their prefill never forms the attention matrix, and forming it
+    for this sum alone would double the work of a prompt; there the sum starts with the first decoded token.
+    Source: arXiv 2306.14048. Deviates: whole blocks, the mean over the query heads of a group; dropped blocks are masked
+    unless `evict`, but a block that is not read gains no mass.
     Raises InputError for numbers outside their range.
     """
 
@@ -34,6 +37,9 @@ class H2O:
 
     def step(self, state: FloatArray, observation: KeepObservation) -> tuple[FloatArray, KeepAction]:
         summed = SummedMass().update(state, observation, evict=True)
+        if observation.prompt_mass is not None:
+            before = np.where((observation.active & observation.joined)[:, None], observation.prompt_mass, np.nan)
+            summed = np.where(np.isnan(before), summed, before + np.nan_to_num(summed))
         filled = np.where(observation.active, observation.num_blocks, 1)
         recent = np.maximum((0.5 * self.block_budget_frac * filled).astype(np.int64), 1)
         return summed, keep_action(

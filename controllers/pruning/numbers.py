@@ -39,6 +39,7 @@ def keep_action(
     score: FloatArray | None = None,
     evict: bool = False,
     layer_taper: float | None = None,
+    output_budget: float | None = None,
 ) -> KeepAction:
     """Numbers are per row, or one for all rows. Without a `score` every block has none."""
     n = observation.num_slots
@@ -58,4 +59,5 @@ def keep_action(
         score=np.full(observation.block_mass.shape, np.nan) if score is None else score,
         evict=np.full(n, evict),
         layer_taper=None if layer_taper is None else floats(layer_taper),
+        output_budget=None if output_budget is None else floats(output_budget),
     )

@@ -20,6 +20,7 @@ class SketchMass:
 
     point: ClassVar[DecisionPoint] = DecisionPoint.KEEP
     needs_keys: ClassVar[bool] = True
+    needs_sketch: ClassVar[bool] = True
     mass_budget: float = 0.05
     floor_frac: float = 0.1
     sink_blocks: int = 1
