@@ -16,6 +16,7 @@ from sims.arrivals import KindMix, gamma_arrivals, poisson_arrivals, requests_fr
 from sims.models import ModelShape
 from sims.traces import read_trace
 from sims.workload import cancellations
+from workbench.catalog import build_controller
 from workbench.engine.plant import EnginePlant
 from workbench.engine.requests import RequestStatus
 from workbench.errors import InputError
@@ -74,6 +75,7 @@ def build_plant(
         window_steps=window_steps,
         make_plant=make_plant,
         measure_mass=DecisionPoint.KEEP in controlled,
+        sketched_keys=_reads_sketches(scenario),
         calibration_temperatures=() if scenario.level == "summary" else CALIBRATION_TEMPERATURES,
     )
     ops = model.decoder.ops
@@ -90,6 +92,12 @@ def build_plant(
         **({"diffusion": f"masked requests decoded by {scenario.diffusion.model}"} if queue else {}),
     }
     return made.plant
+
+
+def _reads_sketches(scenario: Scenario) -> bool:
+    """Whether the scenario's keep rule goes by key sketches."""
+    table = scenario.controllers.get(DecisionPoint.KEEP)
+    return table is not None and bool(getattr(build_controller(DecisionPoint.KEEP, table, {}), "needs_sketch", False))
 
 
 def refuse_simulated_only(scenario: Scenario) -> None:

@@ -31,6 +31,8 @@ from workbench.live.weights import DTYPES, Model
 Linear = Callable[[torch.Tensor], torch.Tensor]
 # Chooses the KV blocks of each decode row at one layer: (layer, q [rows, heads, d]) -> bool [rows, kv_heads, max_blocks]
 KeepChooser = Callable[[int, torch.Tensor], torch.Tensor | None]
+# Is shown the rotated queries of every token of the pass at each layer, once its keys are written: (layer, q [T, heads, d])
+QueryViewer = Callable[[int, torch.Tensor], None]
 
 
 @dataclass(frozen=True)
@@ -120,12 +122,13 @@ class Decoder:
         want_mass: bool = True,
         want_mass_by_head: bool = False,
         measure_dropped: bool = True,
+        on_queries: QueryViewer | None = None,
     ) -> ForwardOutput:
         """keep: bool [num_decode, kv_heads, max_blocks] for every layer, or a function asked at each.
 
         Where it drops blocks, the dropped mass is measured by reading them beside the step, if `measure_dropped`.
         """
-        if self._fused is not None and not want_mass_by_head and not callable(keep):
+        if self._fused is not None and not want_mass_by_head and not callable(keep) and on_queries is None:
             return fused_forward(self._fused, batch, cache, keep, want_mass, measure_dropped)
         config, ops = self.config, self.ops
         heads, kv_heads, d = config.num_heads, config.num_kv_heads, config.head_dim
@@ -147,6 +150,8 @@ class Decoder:
                 k = ops.rms_norm(k, layer.k_norm, config.norm_eps)[0]
             q, k = ops.rotary(q, k, cos, sin)
             ops.kv_write(k, v, keys, values, batch.slot_index)
+            if on_queries is not None:
+                on_queries(index, q)
             window = config.windows[index]
             attended = torch.empty_like(q)
             if num_decode:

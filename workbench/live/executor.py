@@ -16,10 +16,11 @@ import torch
 
 from workbench.engine.executor import Batch, StepResult
 from workbench.live.batch_input import forward_input
-from workbench.live.decoder import Decoder
+from workbench.live.decoder import Decoder, QueryViewer
 from workbench.live.decoder_layout import ForwardInput, ForwardOutput
-from workbench.live.head_rules import HeadRules, KeyIndex, acts_per_head
+from workbench.live.head_rules import HeadRules, acts_per_head
 from workbench.live.keep_list import KeepList, choose_blocks
+from workbench.live.key_index import KeyIndex
 from workbench.live.kv_cache import KVCache
 from workbench.live.sampler import Sampler
 from workbench.live.step_time import StepTime
@@ -70,12 +71,15 @@ class LiveExecutor:
         mass_by_head: bool = False,
         measure_mass: bool = True,
         measure_dropped: bool = True,
+        sketched_keys: bool = False,
         forced: Mapping[int, Sequence[int]] | None = None,
         on_token: OnToken | None = None,
         on_logits: OnLogits | None = None,
     ) -> None:
         """`temperature` holds where no controller acts. `request_seeds`: a request's own seed instead of the run's.
 
+        `sketched_keys`: a rule will go by key sketches, so the queries of prompts are watched (sketches are then there from the
+        first decoded token; without, a sequence's first tokens are read whole). Prefill goes op by op where it is watched.
         `forced`: output tokens given beforehand (teacher forcing): statistics are those of the forced token.
         """
         self.decoder, self.cache, self.prompts = decoder, cache, prompts
@@ -92,7 +96,9 @@ class LiveExecutor:
         self._tokens = np.zeros((0, 0), np.int64)  # [slot, position] known tokens
         self._evicted_score = np.zeros(0)
         self._step_time = StepTime()
-        self._key_index: KeyIndex | None = None  # made when a rule first asks for it
+        # Made when a rule first asks for it, or at once where sketches will be asked for.
+        self._key_index = self._new_index() if sketched_keys else None
+        self._sketched = sketched_keys
         self._worker: ThreadPoolExecutor | None = None  # made when a pass is first begun early
         self._begun: Future[Pass] | None = None
 
@@ -104,13 +110,16 @@ class LiveExecutor:
         self._tokens[slot, : len(prompt)] = prompt
         self._evicted_score[slot] = 0.0
         self.finish_reasons[request_id] = None  # a routed request comes a second time
+        self._forget_keys(slot)
 
     def release(self, request_id: int, slot: int) -> None:
         if self.finish_reasons[request_id] is None:
             self.finish_reasons[request_id] = "length"
+        self._forget_keys(slot)
 
     def lose_kv(self, slot: int) -> None:
         self._evicted_score[slot] = 0.0
+        self._forget_keys(slot)
 
     def marginal_step_s(self, start: IntArray, num_tokens: IntArray) -> FloatArray:
         return self._step_time.marginal_s(start, num_tokens)
@@ -142,6 +151,7 @@ class LiveExecutor:
             want_mass=self.measure_mass,
             want_mass_by_head=self.mass_by_head,
             measure_dropped=self.measure_dropped,
+            on_queries=self._watch(batch, forward),
         )
         return Pass(started_s, decode, table, kept, rules, output)
 
@@ -157,10 +167,14 @@ class LiveExecutor:
             token_id[rows] = statistics.token_id.numpy(force=True)
         elapsed_s = time.perf_counter() - done.started_s - output.measuring_s
         extra = self._for_the_record(batch, rows, output)
+        if self._sketched:
+            extra["dropped_mass_bound"] = np.full(n, np.nan)
         read, dense = self._kv_tokens(batch, decode, output)
         if kept is not None and rules is not None:
             kept = KeepList(keep=rules.read_anywhere, evict=kept.evict, evicted_score=kept.evicted_score)
             read += float((rules.index_frac * (batch.start + 1)[decode]).sum())
+            if self._sketched:
+                extra["dropped_mass_bound"][decode] = rules.dropped_mass_bound
         self._step_time.add(int(batch.num_tokens.sum()), read, elapsed_s)
         block_mass, dropped = self._mass(batch, decode, table, output, kept)
         bytes_per_token = self.cache.bytes_per_token
@@ -217,13 +231,41 @@ class LiveExecutor:
         if action is None or kept is None or not acts_per_head(action, batch.slot[decode]):
             return None
         if self._key_index is None:
-            self._key_index = KeyIndex(self.cache, self.decoder.ops)
+            self._key_index = self._new_index()
         num_blocks = batch.num_blocks[decode]
         held = (np.arange(table.shape[1]) < num_blocks[:, None]) & (table[decode] >= 0)
         return HeadRules(
             self._key_index, action, batch.slot[decode], num_blocks, kept, held, forward.block_table,
-            forward.context_tokens, self.decoder.scale, self.decoder.config.num_layers,
+            forward.context_tokens, self.decoder.scale, self.decoder.config.num_layers, self.decoder.config.windows,
         )  # fmt: skip
+
+    def _new_index(self) -> KeyIndex:
+        return KeyIndex(self.cache, self.decoder.ops, self.decoder.scale)
+
+    def _forget_keys(self, slot: int) -> None:
+        if self._key_index is not None:
+            self._key_index.forget(slot)
+
+    def _watch(self, batch: Batch, forward: ForwardInput) -> QueryViewer | None:
+        """Shows the index those queries of prefill chunks that sketches are fitted to; None where there are none."""
+        index = self._key_index
+        if index is None:
+            return None
+        shown: list[tuple[int, list[int], torch.Tensor]] = []
+        for row, chunk in zip(np.flatnonzero(batch.num_tokens != 1).tolist(), forward.chunks, strict=True):
+            request, start = int(batch.request_id[row]), chunk.start
+            known = len(self.prompts[request]) + len(self.outputs[request])
+            places = index.wanted(int(batch.slot[row]), known, start, start + chunk.last - chunk.first)
+            if places:
+                shown.append((int(batch.slot[row]), places, torch.tensor(places) - start + chunk.first))
+        if not shown:
+            return None
+
+        def view(layer: int, q: torch.Tensor) -> None:
+            for slot, places, at in shown:
+                index.saw(slot, layer, places, q[at.to(q.device)])
+
+        return view
 
     def _in_every_head(self, kept: KeepList) -> torch.Tensor:
         mask = torch.from_numpy(kept.keep).to(self.decoder.device)

@@ -1,59 +1,28 @@
 """Keep rules that are carried out inside the forward pass: per layer, and per KV head where they read keys.
 
-    TOP_BOUND       key boxes                       Quest
-    LEAST_ESTIMATE  key sketch, its middle          least mass of this very query
-    CERTIFIED       key sketch, its upper bounds    reads back until the dropped mass is bounded
-    layer_taper     a share of blocks by layer      pyramid budgets
+    TOP_BOUND       key boxes                           Quest
+    LEAST_ESTIMATE  first planes of the axis sketch     least mass of this very query
+    CERTIFIED       the axis sketch, level by level     reads back until the dropped mass (or the output) is bounded
+    layer_taper     a share of blocks by layer          pyramid budgets
 
-Boxes and sketches lie beside the cache, a row for each physical block, and are renewed for blocks written since they were
-last made. The newest block of a row is always read, so a part-full block needs none.
+What they go by lies beside the cache (`key_index`). The newest block of a row is always read, so a part-full block needs
+nothing. A row without a sketch yet, and layers with a sliding window, are read whole.
 """
 
-from typing import Any
+import math
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 
-from kernels.reference.bounds import (
-    KeyBounds,
-    KeySketch,
-    empty_key_bounds,
-    empty_key_sketch,
-    score_estimate,
-)
 from workbench.live.keep_list import ROW_RULES, KeepList
-from workbench.live.kv_cache import KVCache
+from workbench.live.key_index import KeyIndex
+from workbench.live.sequence_sketch import SequenceSketch, block_attention, box_frac
 from workbench.protocols import KeepAction, KeepRule
 from workbench.signals import BoolArray, IntArray
 
-SKETCH_BITS = 4
 BOX_FRAC = 2.0 / 32.0  # two bf16 vectors a block of 16 tokens, over keys and values of all 16
-SKETCH_FRAC = SKETCH_BITS / 32.0
-
-
-class KeyIndex:
-    """Boxes and sketches of one cache, all layers."""
-
-    def __init__(self, cache: KVCache, ops: Any) -> None:
-        self.cache, self.ops = cache, ops
-        self.bounds: list[KeyBounds] = [empty_key_bounds(keys) for keys in cache.keys]
-        self.sketches: list[KeySketch] = [empty_key_sketch(keys, SKETCH_BITS) for keys in cache.keys]
-        self._stale = np.ones(cache.num_blocks, np.bool_)
-
-    def wrote(self, slot_index: torch.Tensor) -> None:
-        """Tokens at these places are new."""
-        self._stale[np.unique(slot_index.numpy(force=True) // self.cache.block_size)] = True
-
-    def renew(self, blocks: IntArray) -> None:
-        """These physical blocks are full, and about to be judged."""
-        blocks = np.unique(blocks[self._stale[blocks]])
-        if blocks.size == 0:
-            return
-        index = torch.from_numpy(blocks.astype(np.int64)).to(self.cache.keys[0].device)
-        filled = torch.full_like(index, self.cache.block_size)
-        for keys, bounds, sketch in zip(self.cache.keys, self.bounds, self.sketches, strict=True):
-            self.ops.update_key_bounds(keys, index, filled, bounds, sketch)
-        self._stale[blocks] = False
+SKETCH_RULES = (KeepRule.LEAST_ESTIMATE, KeepRule.CERTIFIED)
 
 
 def acts_per_head(action: KeepAction, slot: IntArray) -> bool:
@@ -72,10 +41,12 @@ class HeadRules:
     def __init__(
         self, index: KeyIndex, action: KeepAction, slot: IntArray, num_blocks: IntArray, kept: KeepList, held: BoolArray,
         table: torch.Tensor, context_tokens: torch.Tensor, scale: float, num_layers: int,
+        windows: Sequence[int | None] = (),
     ) -> None:  # fmt: skip
         self.index, self.action, self.slot, self.num_blocks = index, action, slot, num_blocks
         self.kept, self.held, self.table, self.context = kept.keep, held, table, context_tokens
         self.scale, self.num_layers = scale, num_layers
+        self.windows = windows or (None,) * num_layers
         rule = action.rule[slot]
         self._rows = {r: np.flatnonzero(rule == int(r)) for r in KeepRule if r not in ROW_RULES}
         taper = np.zeros(slot.size) if action.layer_taper is None else action.layer_taper[slot]
@@ -84,20 +55,27 @@ class HeadRules:
         self.read_anywhere = np.zeros_like(kept.keep)
         self.index_frac = np.zeros(slot.size)  # bytes of boxes and sketches over the row's KV bytes
         self.index_frac[self._rows[KeepRule.TOP_BOUND]] = BOX_FRAC
-        for r in (KeepRule.LEAST_ESTIMATE, KeepRule.CERTIFIED):
-            self.index_frac[self._rows[r]] = BOX_FRAC + SKETCH_FRAC
-        judged = np.concatenate([rows for rows in self._rows.values()])
-        if judged.size:
-            full = np.arange(table.shape[1]) < num_blocks[judged][:, None] - 1
-            index.renew(table.numpy(force=True)[judged][full & held[judged]])
+        self.dropped_mass_bound = np.full(slot.size, np.nan)  # mean over layers and query heads, of certified rows
+        self.dropped_mass_bound[self._rows[KeepRule.CERTIFIED]] = 0.0
+        self.physical = table.numpy(force=True)
+        by_box = self._rows[KeepRule.TOP_BOUND]
+        if by_box.size:
+            full = np.arange(table.shape[1]) < num_blocks[by_box][:, None] - 1
+            index.renew(self.physical[by_box][full & held[by_box]])
+        context = context_tokens.numpy(force=True)
+        for row in np.concatenate([self._rows[r] for r in SKETCH_RULES]).tolist():
+            index.prepare(int(slot[row]), self.physical[row], int(context[row]) - 1)
 
     def __call__(self, layer: int, q: torch.Tensor) -> torch.Tensor:
         """q: [rows, heads, d] -> bool [rows, kv_heads, width]."""
         kv_heads = self.index.cache.keys[layer].shape[2]
         mask = torch.from_numpy(self.kept)[:, None, :].repeat(1, kv_heads, 1)
         for r, rows in self._rows.items():
-            if rows.size:
-                mask[rows] = self._by_keys(r, rows, layer, q[rows].to("cpu", torch.float32)) & mask[rows]
+            if rows.size and r is KeepRule.TOP_BOUND:
+                mask[rows] = self._by_boxes(rows, layer, q[rows].to("cpu", torch.float32)) & mask[rows]
+            elif self.windows[layer] is None:
+                for row in rows.tolist():
+                    mask[row] = self._by_sketch(r, row, layer, q[row : row + 1].float()).cpu() & mask[row]
         if self._tapered.size:
             mask[self._tapered] = self._share(layer)[:, None, :].expand(-1, kv_heads, -1)
         self.read_anywhere |= mask.any(dim=1).numpy()
@@ -125,35 +103,55 @@ class HeadRules:
             recent_blocks=torch.from_numpy(np.maximum(self.action.recent_blocks[slot], 1)),
         )  # fmt: skip
 
-    def _by_keys(self, rule: KeepRule, rows: IntArray, layer: int, q: torch.Tensor) -> torch.Tensor:
-        cache, ops, slot = self.index.cache, self.index.ops, self.slot[rows]
-        bounds, sketch = self.index.bounds[layer], self.index.sketches[layer]
-        table, context = self.table[rows], self.context[rows]
-        seen = (q, bounds, sketch if rule is not KeepRule.TOP_BOUND else None, table, context, cache.block_size)
-        if rule is KeepRule.CERTIFIED:
-            keys = cache.keys[layer]
-            bound = ops.score_upper_bound(*seen, scale=self.scale)
-            return ops.keep_certified(
-                q.to(keys.dtype), keys, bound, table, context, scale=self.scale,
-                mass_budget=torch.from_numpy(self.action.mass_budget[slot]),
-                sink_blocks=torch.from_numpy(self.action.sink_blocks[slot]),
-                recent_blocks=torch.from_numpy(self.action.recent_blocks[slot]),
-            ).keep  # fmt: skip
-        score = (
-            ops.score_upper_bound(*seen, scale=self.scale)
-            if rule is KeepRule.TOP_BOUND
-            else score_estimate(*seen, scale=self.scale)
-        )
+    def _by_boxes(self, rows: IntArray, layer: int, q: torch.Tensor) -> torch.Tensor:
+        cache, ops = self.index.cache, self.index.ops
         heads, kv_heads = q.shape[1], cache.keys[layer].shape[2]
-        grouped = score.double().view(rows.size, kv_heads, heads // kv_heads, -1)
-        if rule is KeepRule.TOP_BOUND:
-            value, how = grouped.amax(dim=2), KeepRule.TOP_BLOCKS
-        else:
-            value, how = grouped.softmax(dim=3).mean(dim=2), KeepRule.LEAST_MASS
+        bound = ops.score_upper_bound(
+            q, self.index.bounds[layer], None, self.table[rows], self.context[rows], cache.block_size, scale=self.scale
+        )
+        best = bound.double().view(rows.size, kv_heads, heads // kv_heads, -1).amax(dim=2)
         every = np.repeat(rows, kv_heads)
+        score = torch.where(best.isfinite(), best, -1e30).reshape(every.size, -1).numpy()
         share = self.action.block_budget_frac[self.slot[every]]
-        score = torch.where(value.isfinite(), value, -1e30).reshape(every.size, -1).numpy()
-        keep = self._keep_blocks(every, score, how, share)
-        if how is KeepRule.LEAST_MASS:
-            keep |= self._keep_blocks(every, score, KeepRule.TOP_BLOCKS, share)
-        return keep.view(rows.size, kv_heads, -1)
+        return self._keep_blocks(every, score, KeepRule.TOP_BLOCKS, share).view(rows.size, kv_heads, -1)
+
+    def _by_sketch(self, rule: KeepRule, row: int, layer: int, q: torch.Tensor) -> torch.Tensor:
+        """One row, q [1, heads, d]: bool [kv_heads, width]."""
+        index, slot = self.index, int(self.slot[row])
+        sketch, context = index.sketch(slot), self.context[row : row + 1].to(q.device)
+        width, whole = self.kept.shape[1], torch.ones(1, dtype=torch.bool)
+        if sketch is None:
+            index.saw(slot, layer, [int(context[0]) - 1], q)
+            return whole
+        blocks = int(self.num_blocks[row])
+        keys, values = index.read(layer, self.physical[row], int(context[0]))
+        exact, mean = block_attention(q, keys, values, context, self.scale, index.cache.block_size, blocks)
+        act = self.action
+        if rule is KeepRule.CERTIFIED:
+            always = sketch.always(context, blocks, int(act.sink_blocks[slot]), int(act.recent_blocks[slot]))
+            output = math.nan if act.output_budget is None else float(act.output_budget[slot])
+            made = sketch.certify(
+                layer, q, exact, mean, always, context, [float(act.mass_budget[slot])],
+                None if math.isnan(output) else [output],
+            )  # fmt: skip
+            keep, frac = made.keep[:, 0], float(made.sketch_frac.mean())
+            self.dropped_mass_bound[row] += float(made.dropped_bound.mean()) / self.num_layers
+        else:
+            keep = self._least_estimate(sketch, row, layer, q, exact)
+            share = sketch.covered * index.cache.block_size / int(context[0])
+            frac = share * (sketch.estimate_planes / sketch.d / 32.0 + box_frac(sketch.d, index.cache.block_size))
+        self.index_frac[row] += frac / self.num_layers
+        return torch.nn.functional.pad(keep, (0, width - blocks))
+
+    def _least_estimate(
+        self, sketch: SequenceSketch, row: int, layer: int, q: torch.Tensor, exact: torch.Tensor
+    ) -> torch.Tensor:
+        """[kv_heads, blocks]: least estimated mass, but at least a share; blocks without a sketch are read, so known."""
+        guess = exact[:, 0].clone()
+        guess[..., : sketch.covered] = sketch.sums(layer, q, sketch.estimate_planes)[0][:, 0]
+        mass = guess.softmax(dim=2).mean(dim=1).double().cpu()
+        mass[:, sketch.covered :] = torch.nan
+        heads = np.full(mass.shape[0], row)
+        share = self.action.block_budget_frac[self.slot[heads]]
+        least = self._keep_blocks(heads, mass.numpy(), KeepRule.LEAST_MASS, share)
+        return least | self._keep_blocks(heads, mass.numpy(), KeepRule.TOP_BLOCKS, share)

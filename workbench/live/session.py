@@ -168,6 +168,7 @@ class LiveModel:
     ) -> list[Generation]:
         """Answers in the order of `prompts`; `options` as in `plant` and `LiveExecutor`."""
         controllers = dict(controllers or {})
+        options.setdefault("sketched_keys", getattr(controllers.get(DecisionPoint.KEEP), "needs_sketch", False))
         numbered = [self.request(prompt, max_tokens) for prompt in prompts]
         made = self.plant(numbered, controlled=frozenset(controllers), **options)
         close_loop(made.plant, controllers, recorder or _NoRecord())
