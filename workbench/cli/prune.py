@@ -86,16 +86,18 @@ def prune(
             lambda dtype: LiveModel.load(model, dtype, seed=seed),
             stop_after,
         )
-    from workbench.live.weights import load_model
-
-    made = report(tables, settings, out, _command(settings), load_model(model).config.max_context_tokens)
+    peer_rows, peer_path = None, None
     if kvpress is not None:
         from workbench.pruning.kvpress_peer import compare
 
         with output.progress("kvpress") as progress:
-            lines, path = compare(kvpress, settings, out, tasks_folder(tasks_dir), progress)
-        made.lines.extend(lines)
-        made.paths["kvpress"] = path
+            peer_rows, peer_path = compare(kvpress, settings, out, tasks_folder(tasks_dir), progress)
+    from workbench.live.weights import load_model
+
+    longest = load_model(model).config.max_context_tokens
+    made = report(tables, settings, out, _command(settings), longest, peer_rows)
+    if peer_path is not None:
+        made.paths["kvpress"] = peer_path
     output.say(_table(made.arms))
     for line in made.lines:
         output.say(line)

@@ -21,17 +21,20 @@ from controllers.pruning.sketch_mass import SketchMass
 from controllers.pruning.snapkv import SnapKV
 from controllers.pruning.streaming_llm import StreamingLLM
 from workbench.errors import InputError
+from workbench.live.sequence_sketch import ESTIMATE_BITS, box_frac
 from workbench.pruning.decode import WARMUP_TOKENS, Arm
-from workbench.pruning.key_rules import ESTIMATE_BITS, box_frac
 from workbench.pruning.prefix import BLOCK_SIZE, Queries
 from workbench.signals import FloatArray
 
 OURS = ("least-mass", "entropy-adaptive", "sketch-mass", "certified")
 BASELINES = ("streaming-llm", "h2o", "snapkv", "quest", "pyramid")
+POLICIES = (*BASELINES, "entropy-share", "entropy-share-guarded", "least-mass", "entropy-adaptive", "sketch-mass")
 FLOOR_SHARE = 0.6  # of the blocks a mass budget would keep, the share that stays in every head
 AIM = 0.93  # mass budgets aim at this part of the target: texts look further back than the tokens they were set on
 MIN_SHARE = 0.1  # of bytes: below, boxes and sketches alone would take most of it
-CERTIFIED_BUDGETS = (0.01, 0.05)
+CERTIFIED_BUDGETS = (0.01, 0.05)  # of dropped mass
+OUTPUT_BUDGETS = (0.02, 0.1)  # of the change of a head's output over the output, as the stopping rule
+OUTPUT_GUIDE = 0.25  # dropped mass for which the levels of the sketch are chosen, over the output budget
 
 
 class KeptShare:
@@ -64,7 +67,7 @@ def bisect(kept: Callable[[float], float], target: float) -> float:
 
 def sketch_bytes_frac(head_size: int) -> float:
     """What SketchMass reads of every key, over all KV bytes."""
-    return ESTIMATE_BITS / 32.0 + box_frac(head_size)
+    return ESTIMATE_BITS / 32.0 + box_frac(head_size, BLOCK_SIZE)
 
 
 def policies_at(target: float, queries: Queries, head_size: int, uncovered_blocks: int) -> dict[str, object]:
@@ -101,6 +104,11 @@ def policies_at(target: float, queries: Queries, head_size: int, uncovered_block
     }
 
 
+def by_output(budget: float) -> Certified:
+    """The certified rule that stops by the bound on the output."""
+    return Certified(mass_budget=OUTPUT_GUIDE * budget, output_budget=budget)
+
+
 def arms(
     targets: tuple[float, ...], queries: Queries, head_size: int, uncovered_blocks: int, only: tuple[str, ...] = ()
 ) -> list[Arm]:
@@ -114,4 +122,5 @@ def arms(
         ]
     if not only or "certified" in only:
         made += [Arm(f"certified {budget:g}", None, Certified(mass_budget=budget)) for budget in CERTIFIED_BUDGETS]
+        made += [Arm(f"certified output {budget:g}", None, by_output(budget)) for budget in OUTPUT_BUDGETS]
     return made

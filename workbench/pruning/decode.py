@@ -3,7 +3,8 @@
 All arms share the blocks of the dense prefix; each has blocks of its own for what it writes. One slot of a policy is one
 KV head of one layer: the same controller object that steers requests in the plants sees `block_mass` per head here,
 and its rule is carried out per head. Before the first step it is shown the dense masses of the last `WARMUP_TOKENS`
-tokens of the prefix, as a plant would show it those of tokens already decoded.
+tokens of the prefix, as a plant would show it those of tokens already decoded, and with the first of them the sum over all
+tokens before. So H2O has its sum over the whole prompt, and SnapKV its window at the prompt's end, as their papers have.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,7 +17,8 @@ import torch
 from kernels import reference_numpy
 from workbench.live.decoder import ForwardInput
 from workbench.protocols import KeepAction, KeepObservation, KeepRule, blank_like
-from workbench.pruning.key_rules import KeyRules, Touched
+from workbench.pruning.key_rules import KeyRules
+from workbench.pruning.key_step import KeyStep, Touched
 from workbench.pruning.prefix import BLOCK_SIZE, Prefix, Queries
 from workbench.signals import BoolArray, FloatArray
 
@@ -60,7 +62,9 @@ class HeadSlots:
         self.state = controller.init(num_slots)
         self.step = 0
 
-    def ask(self, block_mass: FloatArray, context_tokens: int, entropy_nats: float) -> KeepAction:
+    def ask(
+        self, block_mass: FloatArray, context_tokens: int, entropy_nats: float, prompt_mass: FloatArray | None = None
+    ) -> KeepAction:
         """block_mass: [num_slots, width], NaN where not read."""
         arrays = blank_like(KeepObservation, self.num_slots, block_mass=self.width)
         arrays["active"][:] = arrays["measured"][:] = True
@@ -70,7 +74,8 @@ class HeadSlots:
         arrays["num_blocks"][:] = -(-context_tokens // BLOCK_SIZE)
         arrays["entropy_raw_nats"][:] = entropy_nats
         arrays["block_mass"] = block_mass
-        self.state, action = self.controller.step(self.state, KeepObservation(step=self.step, **arrays))
+        observation = KeepObservation(step=self.step, prompt_mass=prompt_mass, **arrays)
+        self.state, action = self.controller.step(self.state, observation)
         self.step += 1
         return action
 
@@ -109,12 +114,17 @@ def decode(
         pool[table[1:, shared].long()] = pool[shared].clone()
     slots = [HeadSlots(arm.controller, layers * kv_heads, width) for arm in arms]
     actions: list[KeepAction] = []
+    summed = np.full((layers * kv_heads, width), np.nan)
+    before = -(-(prefix.num_tokens - warmup.position.numel()) // size)
+    summed[:, :before] = prefix.summed_mass.reshape(layers * kv_heads, -1)[:, :before]
     for slot in slots:
         for w in range(warmup.position.numel()):
             mass = np.full((layers * kv_heads, width), np.nan)
             seen = int(warmup.position[w]) // size + 1
             mass[:, :seen] = warmup.mass[:, w, :, :seen].reshape(layers * kv_heads, seen)
-            action = slot.ask(mass, int(warmup.position[w]) + 1, float(warmup.entropy_nats[w]))
+            action = slot.ask(
+                mass, int(warmup.position[w]) + 1, float(warmup.entropy_nats[w]), summed if w == 0 else None
+            )
         actions.append(action)
     columns: dict[str, list[FloatArray]] = {name: [] for name in Decoded.__annotations__ if name != "touched"}
     touched: list[list[Touched | None]] = []
@@ -124,7 +134,7 @@ def decode(
             np.stack([score_keep(a, num_blocks, layers).reshape(layers, kv_heads, width) for a in actions], axis=1)
         )  # [layers, rows, kv_heads, width]
         measures = (position - prefix.num_tokens) % MEASURE_EVERY == 0
-        step = key_rules.step(actions, masks, table, position + 1)
+        step = KeyStep(key_rules, actions, masks, table, position + 1)
         here = torch.full((rows,), position)
         out = decoder.forward(
             ForwardInput(

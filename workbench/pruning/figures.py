@@ -102,6 +102,11 @@ def arm_figures(steps: pl.DataFrame) -> list[ArmFigures]:
     return found
 
 
+def at_one_per_cent(curve: pl.DataFrame) -> pl.DataFrame:
+    """The rows of the certificate's curve at a dropped mass of 0.01."""
+    return curve.filter((pl.col("stops_by") == "mass") & (pl.col("budget") == 0.01))
+
+
 @dataclass(frozen=True)
 class Duel:
     """Ours against one baseline at one budget, ours minus theirs: negative is better."""

@@ -18,8 +18,8 @@ from workbench.record import strict_json, write_atomically
 
 def compare(
     python: Path, settings: Settings, directory: Path, tasks_dir: Path | None, progress: Callable[[float], None]
-) -> tuple[list[str], Path]:
-    """(sentences, table). Raises `InputError` where that Python cannot run kvpress."""
+) -> tuple[list[dict[str, Any]], Path]:
+    """(a row for each text, press and budget; the file they are in). Raises `InputError` where that Python cannot run kvpress."""
     model = load_model(settings.model, "fp32")
     encode = Tokenizer(model.directory).encode
     texts = [
@@ -49,7 +49,7 @@ def compare(
     if run.wait() != 0:
         last = error.strip().splitlines()[-1] if error.strip() else f"exit code {run.returncode}"
         raise InputError(f"--kvpress {python} failed: {last}")
-    return sentences(json.loads(out_path.read_text())), out_path
+    return json.loads(out_path.read_text()), out_path
 
 
 def sentences(rows: list[dict[str, Any]]) -> list[str]:

@@ -1,14 +1,15 @@
 """Pictures of a pruning study as PNG bytes."""
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import matplotlib
 import numpy as np
 import polars as pl
 from matplotlib.figure import Figure
 
-from workbench.pruning.figures import ArmFigures
+from workbench.pruning.figures import ArmFigures, at_one_per_cent
 from workbench.pruning.regime import BATCHES, CONTEXTS, Regime
 
 COLOURS = {
@@ -84,40 +85,77 @@ def retrieval(figures: Sequence[ArmFigures]) -> Figure:
 
 
 def certificate_curves(curve: pl.DataFrame) -> Figure:
-    """Bytes of the certified rule against dropped mass, and against context at 0.01; dashed: the oracle's blocks."""
-    figure = _figure(9.0, 4.2)
-    left, right = figure.subplots(1, 2, sharey=True)
+    """Bytes of the certified rule against dropped mass, against the change of the output where that stops it, and against
+    context at a dropped mass of 0.01; dashed: the oracle's blocks."""
+    both = bool((curve["stops_by"] == "output").any())
+    figure = _figure(11.0 if both else 9.0, 4.2)
+    panels = figure.subplots(1, 3 if both else 2, sharey=True)
+    left, middle, right = panels[0], panels[1] if both else None, panels[-1]
     longest = curve["context"].max()
+    full = curve.filter(
+        (pl.col("context") == longest)
+        & (pl.col("query_context") == pl.col("query_context").max().over("kind", "seed", "context"))
+    )
     for number, kind in enumerate(sorted(curve["kind"].unique())):
         colour = ("#2f6fb2", "#cf6a1d", "#1f8a70", "#6a4fb3")[number % 4]
-        whole = curve.filter((pl.col("kind") == kind) & (pl.col("context") == longest))
-        full = whole.filter(pl.col("query_context") == pl.col("query_context").max().over("seed"))
-        by_mass = (
-            full.group_by("mass_budget").agg(pl.col("bytes_frac", "oracle_blocks_frac").mean()).sort("mass_budget")
-        )
-        left.plot(by_mass["mass_budget"], by_mass["bytes_frac"], "o-", color=colour, label=kind)
-        left.plot(by_mass["mass_budget"], by_mass["oracle_blocks_frac"], "--", color=colour, lw=1.0)
-        at = curve.filter((pl.col("kind") == kind) & (pl.col("mass_budget") == 0.01))
+        shown = ("bytes_frac", "oracle_blocks_frac")
+        for axes, stops_by in ((left, "mass"), (middle, "output")):
+            if axes is None:
+                continue
+            mine = full.filter((pl.col("kind") == kind) & (pl.col("stops_by") == stops_by))
+            by = mine.group_by("budget").agg(pl.col(shown).mean()).sort("budget")
+            axes.plot(by["budget"], by["bytes_frac"], "o-", color=colour, label=kind)
+            if stops_by == "mass":
+                axes.plot(by["budget"], by["oracle_blocks_frac"], "--", color=colour, lw=1.0)
+        at = at_one_per_cent(curve).filter(pl.col("kind") == kind)
         by_context = (
             at.with_columns(shown=(pl.col("query_context") / 512).round() * 512)
             .group_by("shown")
-            .agg(pl.col("bytes_frac", "oracle_blocks_frac").mean())
+            .agg(pl.col(shown).mean())
             .sort("shown")
         )
         right.plot(by_context["shown"], by_context["bytes_frac"], "o-", color=colour)
         right.plot(by_context["shown"], by_context["oracle_blocks_frac"], "--", color=colour, lw=1.0)
-    left.set_xscale("log")
-    left.set(
-        xlabel="certified dropped mass a head",
-        ylabel="share of dense KV bytes",
-        title=f"context {longest:,}",
-        ylim=(0, 1.05),
-    )
+    left.set(xlabel="stops by the dropped mass of a head", ylabel="share of dense KV bytes", ylim=(0, 1.05))
     left.legend(frameon=False, loc="upper right", bbox_to_anchor=(1.0, 0.94))
+    if middle is not None:
+        middle.set(xlabel="stops by the change of its output, relative")
+    for axes in panels[:-1]:
+        axes.set(xscale="log", title=f"context {longest:,}")
     right.set_xscale("log", base=2)
     right.set(xlabel="context, tokens", title="dropped mass at most 0.01")
-    for axes in (left, right):
+    for axes in panels:
         axes.axhline(1.0, color="black", lw=0.6)
+        axes.grid(alpha=0.25)
+    return figure
+
+
+def beside_kvpress(figures: Sequence[ArmFigures], rows: Sequence[Mapping[str, Any]]) -> Figure:
+    """KL by policy at each budget, all contexts together: ours and the baselines as run here (dots), kvpress' presses (crosses)."""
+    targets = sorted({row["target_frac"] for row in rows}, reverse=True)
+    figure = _figure(9.0, 4.8)
+    panels = np.atleast_1d(figure.subplots(1, len(targets), sharex=True))
+    for axes, target in zip(panels, targets, strict=True):
+        told: list[tuple[str, float, str, str]] = []
+        here = [f for f in figures if f.target_frac == target]
+        for name in dict.fromkeys(f.arm for f in here):
+            values = np.concatenate([f.by_text["kl_nats"] for f in here if f.arm == name])
+            told.append((name, float(np.nanmean(values)), COLOURS.get(name, "black"), "o"))
+        for press in dict.fromkeys(row["press"] for row in rows):
+            kl = [
+                row["kl_nats"]
+                for row in rows
+                if row["press"] == press and row["target_frac"] == target and "error" not in row
+            ]
+            if kl:
+                told.append((f"kvpress {press}", float(np.mean(kl)), "#2b2f36", "x"))
+        told.sort(key=lambda entry: entry[1])
+        for place, (_, value, colour, marker) in enumerate(told):
+            axes.plot(max(value, 1e-7), place, marker, color=colour, ms=6)
+        axes.set_yticks(range(len(told)), [name for name, *_ in told], fontsize=8)
+        axes.invert_yaxis()
+        axes.set_xscale("log")
+        axes.set(xlabel="KL to the dense distribution, nats a token", title=f"{target:.0%} of KV")
         axes.grid(alpha=0.25)
     return figure
 

@@ -3,8 +3,9 @@
 import numpy as np
 
 from controllers.pruning.mass_memory import LastMass, LinearMemory, RunningMass, SummedMass
+from workbench.live.sequence_sketch import ESTIMATE_BITS
 from workbench.protocols import KeepObservation, blank_like
-from workbench.pruning.key_rules import ESTIMATE_BITS, KeyRules
+from workbench.pruning.key_rules import KeyRules
 from workbench.pruning.prefix import BLOCK_SIZE, Queries
 from workbench.signals import FloatArray
 
@@ -39,10 +40,7 @@ def predictor_errors(rules: KeyRules, queries: Queries) -> list[dict[str, object
             known = memory.update(known, KeepObservation(step=w, **arrays))
     rows = [_row(name, [_normed(p) for p in predicted[SKIP:]], true[SKIP:]) for name, predicted in told.items()]
     covered = rules.covered
-    sketched = [
-        rules.levels(layer, queries.q[layer], (rules.estimate_planes,))[rules.estimate_planes][0]
-        for layer in range(layers)
-    ]
+    sketched = [rules.estimate(layer, queries.q[layer]) for layer in range(layers)]
     estimate = np.stack([e.softmax(dim=3).mean(dim=2).numpy() for e in sketched])  # [layers, kv_heads, num, covered]
     guess = true.copy()
     share = 1.0 - true[:, :, covered:].sum(axis=2, keepdims=True)  # blocks without a sketch are read, so known

@@ -12,7 +12,8 @@ import polars as pl
 from controllers.pruning.entropy_share import EntropyShare
 from workbench.errors import InputError
 from workbench.pruning import pictures
-from workbench.pruning.figures import ArmFigures, arm_figures, best_of_ours, duels
+from workbench.pruning.figures import ArmFigures, arm_figures, at_one_per_cent, best_of_ours, duels
+from workbench.pruning.kvpress_peer import sentences as kvpress_sentences
 from workbench.pruning.page import HEADER, figure_rows, section, write_page
 from workbench.pruning.regime import regime
 from workbench.pruning.regime import sentences as regime_sentences
@@ -24,6 +25,12 @@ from workbench.pruning.verdict import (
     quality_sentences,
 )
 from workbench.record import write_atomically
+
+KVPRESS_NOTE = (
+    "The same texts and continuations through kvpress in its own environment: a press drops keys once, after the prefill, token by "
+    "token and head by head, for good, before it has seen the continuation; bytes are the share of KV it keeps. Our policies choose "
+    "blocks anew for each token and count what that costs."
+)
 
 
 @dataclass(frozen=True)
@@ -47,9 +54,14 @@ def context_sentence(positions: pl.DataFrame) -> str:
 
 
 def report(
-    tables: Mapping[str, pl.DataFrame], settings: Settings, directory: Path, command: str, max_context: int
+    tables: Mapping[str, pl.DataFrame],
+    settings: Settings,
+    directory: Path,
+    command: str,
+    max_context: int,
+    kvpress: Sequence[Mapping[str, Any]] | None = None,
 ) -> Report:
-    """Raises `InputError` where no text is done yet."""
+    """`kvpress`: rows of `kvpress_peer.compare`. Raises `InputError` where no text is done yet."""
     steps, certificates, curve = tables["steps"], tables["certificates"], tables["curve"]
     if steps.height == 0:
         raise InputError("no text of this study is done yet; run it again to resume")
@@ -79,7 +91,7 @@ def report(
         .group_by("context", "predictor", maintain_order=True)
         .agg(pl.col("error", "missed_mass", "oracle_missed_mass").mean())
     )
-    spread = float(steps.filter(pl.col("arm") == "none")["entropy_nats"].std())
+    spread = float(steps.filter(pl.col("arm") == "none")["entropy_nats"].std() or 0.0)
     lines = [*duel_sentences(fought), *quality, *proof, entropy_sentence(figures, spread)]
     sections = [
         section("What to use", lines[: len(lines) - len(proof) - 1]),
@@ -110,6 +122,13 @@ def report(
         section("Where it changes throughput", regime_sentences(simulated), images={"regime": images["regime.png"]}),
         section("Entropy", [lines[-1]]),
     ]  # fmt: skip
+    if kvpress:
+        images["kvpress.png"] = pictures.png(pictures.beside_kvpress(figures, kvpress))
+        beside = kvpress_sentences(kvpress)
+        sections.insert(
+            2, section("kvpress beside us", [KVPRESS_NOTE, *beside], images={"kvpress": images["kvpress.png"]})
+        )
+        lines += beside
     numbers = _numbers(figures, certificates, curve, settings)
     facts = [
         f"{steps.select('kind', 'context', 'seed').unique().height} texts", f"contexts {', '.join(map(str, settings.contexts))}",
@@ -140,7 +159,7 @@ def _numbers(
     longest = max(f.context for f in figures)
     best = best_of_ours(figures, longest, min(settings.targets)) or figures[0]
     lies = sum(int(t["violations"].sum()) for t in (certificates, curve) if t.height)
-    at = curve.filter(pl.col("mass_budget") == 0.01) if curve.height else curve
+    at = at_one_per_cent(curve) if curve.height else curve
     out: dict[str, Any] = {
         "bytes_frac": number(best.metrics["bytes_frac"].value),
         "kl_nats": number(best.metrics["kl_nats"].value),

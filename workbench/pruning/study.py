@@ -12,8 +12,9 @@ import numpy as np
 import polars as pl
 
 from workbench.errors import InputError
+from workbench.live.sequence_sketch import fit_positions
 from workbench.live.session import LiveModel
-from workbench.pruning.arms import arms
+from workbench.pruning.arms import CERTIFIED_BUDGETS, OUTPUT_BUDGETS, POLICIES, arms
 from workbench.pruning.curve import certificate_curve
 from workbench.pruning.decode import WARMUP_TOKENS, decode
 from workbench.pruning.key_rules import KeyRules
@@ -22,8 +23,7 @@ from workbench.pruning.prefix import BLOCK_SIZE, dense_queries, prefill
 from workbench.pruning.texts import KINDS, Text, make_text
 from workbench.record import strict_json, write_atomically
 
-FORMAT = 1  # raise when what is measured changes
-NUM_FIT = 48  # dense queries from all over the prefix, for axes and level sets, beside the last WARMUP_TOKENS
+FORMAT = 2  # raise when what is measured changes
 TABLES = ("steps", "certificates", "curve", "predictors", "positions")
 
 
@@ -96,7 +96,7 @@ def run_study(
     missing = [place for place in todo if not place.done]
     began_s = time.monotonic()
     if missing:
-        model, fast = load("fp32"), load("bf16")
+        model = load("fp32")
         settings.check(model.config.max_context_tokens)
         if model.tokenizer is None:
             raise InputError("workbench prune needs a model with a tokenizer")
@@ -108,26 +108,25 @@ def run_study(
                 place.kind, place.seed, place.context, settings.tail_tokens, model.tokenizer.encode, tasks_dir
             )
             tables = study_text(
-                model, fast, text, place.context, settings, lambda done, n=number: progress((n + done) * share)
+                model, text, place.context, settings, lambda done, n=number: progress((n + done) * share)
             )
             _write(place, tables)
     return {name: _read(name, [p for p in todo if p.done]) for name in TABLES}
 
 
 def study_text(
-    model: LiveModel, fast: LiveModel, text: Text, context: int, settings: Settings, progress: Callable[[float], None]
+    model: LiveModel, text: Text, context: int, settings: Settings, progress: Callable[[float], None]
 ) -> dict[str, pl.DataFrame]:
     """One text: dense prefix, dense queries, sketches, certificate curve, predictors, and the continuation under all arms."""
     decoder = model.decoder
     num_prefix = len(text.ids) - text.num_tail
     rng = np.random.default_rng([settings.seed, text.seed, context])
+    sure = len(CERTIFIED_BUDGETS) + len(OUTPUT_BUDGETS)
     # Rows of blocks for what each arm writes: as many as arms can be, and what the tail needs.
-    most_arms = 3 + 10 * len(settings.targets)
+    most_arms = 1 + sure + len(POLICIES) * len(settings.targets)
     spare = most_arms * (-(-(text.num_tail + BLOCK_SIZE) // BLOCK_SIZE) + 1)
-    prefix = prefill(decoder, fast.decoder, text.ids, num_prefix, spare, lambda share: progress(0.35 * share))
-    spread = np.sort(rng.choice(np.arange(num_prefix // 16, num_prefix - WARMUP_TOKENS), NUM_FIT, replace=False))
-    last = np.arange(num_prefix - WARMUP_TOKENS, num_prefix)
-    fit = dense_queries(prefix, [*spread.tolist(), *last.tolist()])
+    prefix = prefill(decoder, text.ids, num_prefix, spare, lambda share: progress(0.35 * share), unsummed=WARMUP_TOKENS)
+    fit = dense_queries(prefix, fit_positions(num_prefix))
     warmup = fit.last(WARMUP_TOKENS)
     rules = KeyRules(prefix, fit)
     progress(0.45)

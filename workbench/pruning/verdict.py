@@ -4,7 +4,14 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from workbench.pruning.figures import QUALITY_KEPT_NATS, ArmFigures, Duel, entropy_law, quality_budget
+from workbench.pruning.figures import (
+    QUALITY_KEPT_NATS,
+    ArmFigures,
+    Duel,
+    at_one_per_cent,
+    entropy_law,
+    quality_budget,
+)
 
 
 def duel_sentences(found: Sequence[Duel]) -> list[str]:
@@ -61,7 +68,7 @@ def quality_sentences(figures: Sequence[ArmFigures]) -> list[str]:
 def certificate_sentences(curve: pl.DataFrame, certificates: pl.DataFrame) -> list[str]:
     out = []
     if curve.height:
-        at = curve.filter(pl.col("mass_budget") == 0.01)
+        at = at_one_per_cent(curve)
         by = at.group_by("kind", "context").agg(
             pl.col("bytes_frac", "blocks_frac", "oracle_blocks_frac", "vacuous_frac")
             .filter(pl.col("query_context") == pl.col("query_context").max())
@@ -87,6 +94,8 @@ def certificate_sentences(curve: pl.DataFrame, certificates: pl.DataFrame) -> li
             )
             + "; 0 % in all others."
         )
+        if (curve["stops_by"] == "output").any():
+            out.append(_output_rule_sentence(curve))
     if certificates.height:
         lies, claims = int(certificates["violations"].sum()), int(certificates["num_claims"].sum())
         ratio = (certificates["dropped_mean"].sum() / max(certificates["bound_mean"].sum(), 1e-300)) if claims else 0.0
@@ -100,11 +109,33 @@ def certificate_sentences(curve: pl.DataFrame, certificates: pl.DataFrame) -> li
     return out
 
 
+def _output_rule_sentence(curve: pl.DataFrame) -> str:
+    """Stopping by the output beside stopping by the mass, at the full prefix: what is allowed, what it costs, what is true."""
+    full = curve.filter(pl.col("query_context") == pl.col("query_context").max().over("kind", "seed", "context"))
+    names = ("bytes_frac", "dropped_mass", "output_change", "output_bound")
+    by = full.group_by("stops_by", "context", "budget").agg(pl.col(names).mean()).sort("context", "budget")
+    told = []
+    for stops_by, word in (("output", "change of the output"), ("mass", "dropped mass")):
+        rows = by.filter(pl.col("stops_by") == stops_by).iter_rows(named=True)
+        each = [
+            f"{row['budget']:g} at {row['context']:,}: {row['bytes_frac']:.1%} of bytes (drops {row['dropped_mass']:.2g}, output "
+            f"moves {row['output_change']:.2g}, bounded by {row['output_bound']:.2g})"
+            for row in rows
+        ]
+        told.append(f"by the {word}, {'; '.join(each)}")
+    return "Where reading back stops, mean over texts, layers and heads: " + ". ".join(told) + "."
+
+
 def entropy_sentence(figures: Sequence[ArmFigures], entropy_spread_nats: float) -> str:
     """`entropy_spread_nats`: standard deviation of the dense H_raw, what a unit of the simulator's latent level is worth."""
     law, texts = entropy_law(figures)
-    return (
+    told = (
         f"Entropy: dH_raw = {law.text(2, signed=True)} nats a unit of dropped mass (mean over layers and heads), {texts} texts in "
-        f"each context. H_raw varies by {entropy_spread_nats:.2f} nats here, so that is a pruning feedback of "
+        "each context."
+    )
+    if not entropy_spread_nats > 0.0:
+        return f"{told} H_raw does not vary here, so the simulator's latent unit is undefined."
+    return (
+        f"{told} H_raw varies by {entropy_spread_nats:.2f} nats here, so that is a pruning feedback of "
         f"{law.value / entropy_spread_nats:+.2f} in the simulator's latent units (`KindLaw.pruning_feedback`, default 0.5)."
     )
