@@ -196,4 +196,5 @@ def sketch_sums(
     scores = sketch_scores(q, sketch, axes, 0, scale=scale, keys=sketch.lower + 0.5 * sketch.range)
     per_group = sketch.planes.shape[3] // block_size
     estimate = scores.middle + math.log(block_size)
-    return tuple(x.repeat_interleave(per_group, dim=3) for x in (estimate, estimate + scores.error + 1e-6))
+    bound = estimate + scores.error + 1e-6
+    return estimate.repeat_interleave(per_group, dim=3), bound.repeat_interleave(per_group, dim=3)

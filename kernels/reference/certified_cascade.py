@@ -90,6 +90,7 @@ def certified_cascade(
     if output_budget is None:
         met = dropped <= torch.as_tensor(mass_budget, dtype=torch.float64)[..., None]
     else:
+        assert values is not None
         moved, size = _output_bounds(order, sums, seen, unread, dropped, values)
         met = moved <= torch.as_tensor(output_budget, dtype=torch.float64)[..., None] * size
     enough = met.all(dim=2) & (torch.arange(blocks, device=exact.device) + 1 >= read.sum(dim=2)[:, :, None])

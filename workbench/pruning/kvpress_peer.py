@@ -2,7 +2,7 @@
 
 import json
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +52,7 @@ def compare(
     return json.loads(out_path.read_text()), out_path
 
 
-def sentences(rows: list[dict[str, Any]]) -> list[str]:
+def sentences(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Mean KL and NLL loss by press and budget."""
     out = []
     for target in dict.fromkeys(row["target_frac"] for row in rows):
