@@ -1,5 +1,6 @@
 """The pruning policies against their laws on hand-made masses, and the trap against its guard."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -69,6 +70,18 @@ def test_h2o_goes_by_the_sum_where_a_running_mean_would_not() -> None:
     assert kept(run(H2O(block_budget_frac=0.34), masses)[-1], 6) == [1, 4, 5]
 
 
+def test_h2o_begins_with_the_sum_over_the_prompt_where_it_is_told() -> None:
+    """Block 0 had most of the prompt's attention and has none now: only the sum over the prompt keeps it. Told once, at joining."""
+    policy, now = H2O(block_budget_frac=0.5), [[0.0, 0.1, 0.9, 0.0], [0.0, 0.1, 0.9, 0.0]]
+    prompt = np.array([[30.0, 1.0, 2.0, np.nan], [np.nan] * 4])
+    state, action = policy.step(policy.init(2), replace(observation(0, now), prompt_mass=prompt))
+    np.testing.assert_allclose(action.score[0], [30.0, 1.1, 2.9, 0.0])
+    np.testing.assert_allclose(action.score[1], now[1])
+    assert (kept(action, 4, 0), kept(action, 4, 1)) == ([0, 3], [2, 3])
+    _, action = policy.step(state, replace(observation(1, now), prompt_mass=prompt))
+    np.testing.assert_allclose(action.score[0], [30.0, 1.2, 3.8, 0.0])
+
+
 def test_snapkv_votes_once() -> None:
     policy = SnapKV(block_budget_frac=0.5, window_tokens=2, recent_blocks=1)
     actions = run(policy, [[0.7, 0.1, 0.1, 0.1], [0.7, 0.1, 0.1, 0.1], [0.0, 1.0, 0.0, 0.0], [0.0, 1.0, 0.0, 0.0]])
@@ -122,7 +135,8 @@ def test_adaptive_budget_falls_with_entropy_and_does_not_chatter() -> None:
 OUT_OF_RANGE = (
     ("block_budget_frac", 0.0), ("block_budget_frac", 1.01), ("block_budget_frac", np.nan), ("mass_budget", 1.0),
     ("mass_budget", -0.01), ("sink_blocks", -1), ("recent_blocks", 0), ("window_blocks", 0), ("window_tokens", 0),
-    ("taper", 1.0), ("weight", 0.0), ("dense_nats", 0.1), ("hysteresis_nats", -1.0),
+    ("taper", 1.0), ("weight", 0.0), ("dense_nats", 0.1), ("hysteresis_nats", -1.0), ("output_budget", 1.0),
+    ("output_budget", -0.1),
 )  # fmt: skip
 REFUSED = [
     (kind, field, bad)
