@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -113,6 +114,32 @@ def test_kvpress_stands_beside_ours(tmp_path: Path) -> None:
     assert "tova refused (refuses this length)" in " ".join(found.lines)
     assert 'alt="kvpress"' in html
     assert (tmp_path / "kvpress.png").stat().st_size > 5000
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_a_talkative_peer_is_read_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    """More on stderr than a pipe holds, before the first line on stdout; and what it said last where it fails."""
+    from workbench.pruning import kvpress_peer
+
+    worker = tmp_path / "kvpress_worker.py"
+    worker.write_text(
+        "import sys\n"
+        "sys.stderr.write('chatter\\n' * 100_000 + 'the reason\\n')\n"
+        "print('1.0', flush=True)\n"
+        "open(sys.argv[2], 'w').write('[]')\n"
+        f"sys.exit({code})\n"
+    )
+    monkeypatch.setattr(kvpress_peer, "__file__", str(tmp_path / "kvpress_peer.py"))
+    monkeypatch.setattr(kvpress_peer, "load_model", lambda *given: type("M", (), {"directory": tmp_path})())
+    monkeypatch.setattr(kvpress_peer, "Tokenizer", lambda given: type("T", (), {"encode": None})())
+    monkeypatch.setattr(kvpress_peer, "places", lambda *given: [])
+    shares: list[float] = []
+    if code:
+        with pytest.raises(InputError, match="the reason"):
+            kvpress_peer.compare(Path(sys.executable), SETTINGS, tmp_path, None, shares.append)
+    else:
+        rows, path = kvpress_peer.compare(Path(sys.executable), SETTINGS, tmp_path, None, shares.append)
+        assert (rows, path, shares) == ([], tmp_path / "kvpress.json", [1.0])
 
 
 def test_a_lie_or_a_dense_arm_that_is_not_dense_is_not_ok(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import json
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 import numpy as np
@@ -35,20 +36,23 @@ def compare(
     job_path, out_path = directory / "kvpress_job.json", directory / "kvpress.json"
     write_atomically(job_path, strict_json(job).encode())
     worker = Path(__file__).with_name("kvpress_worker.py")
-    try:
-        run = subprocess.Popen(
-            [str(python), "-I", "-W", "ignore", str(worker), str(job_path), str(out_path)],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
-    except OSError as error:
-        raise InputError(f"--kvpress {python}: {error.strerror or error}") from None
-    assert run.stdout is not None
-    for line in run.stdout:
-        progress(float(line))
-    error = run.stderr.read() if run.stderr else ""
-    if run.wait() != 0:
-        last = error.strip().splitlines()[-1] if error.strip() else f"exit code {run.returncode}"
-        raise InputError(f"--kvpress {python} failed: {last}")
+    with TemporaryFile(
+        "w+", encoding="utf-8", errors="replace"
+    ) as errors:  # a pipe nobody reads would fill up and stop it
+        try:
+            run = subprocess.Popen(
+                [str(python), "-I", "-W", "ignore", str(worker), str(job_path), str(out_path)],
+                stdout=subprocess.PIPE, stderr=errors, text=True,
+            )  # fmt: skip
+        except OSError as error:
+            raise InputError(f"--kvpress {python}: {error.strerror or error}") from None
+        assert run.stdout is not None
+        for line in run.stdout:
+            progress(float(line))
+        if run.wait() != 0:
+            errors.seek(0)
+            told = errors.read().strip().splitlines()
+            raise InputError(f"--kvpress {python} failed: {told[-1] if told else f'exit code {run.returncode}'}")
     return json.loads(out_path.read_text()), out_path
 
 
