@@ -47,9 +47,10 @@ def compare(
         except OSError as error:
             raise InputError(f"--kvpress {python}: {error.strerror or error}") from None
         assert run.stdout is not None
-        for line in run.stdout:
-            progress(float(line))
-        if run.wait() != 0:
+        with run:
+            for line in run.stdout:
+                progress(float(line))
+        if run.returncode != 0:
             errors.seek(0)
             told = errors.read().strip().splitlines()
             raise InputError(f"--kvpress {python} failed: {told[-1] if told else f'exit code {run.returncode}'}")
