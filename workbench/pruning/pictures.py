@@ -109,7 +109,7 @@ def certificate_curves(curve: pl.DataFrame) -> Figure:
                 axes.plot(by["budget"], by["oracle_blocks_frac"], "--", color=colour, lw=1.0)
         at = at_one_per_cent(curve).filter(pl.col("kind") == kind)
         by_context = (
-            at.with_columns(shown=(pl.col("query_context") / 512).round() * 512)
+            at.with_columns(shown=2.0 ** pl.col("query_context").log(2.0).round())
             .group_by("shown")
             .agg(pl.col(shown).mean())
             .sort("shown")
