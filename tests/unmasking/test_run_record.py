@@ -72,11 +72,12 @@ def test_proteins_are_recorded_a_sequence_an_arm(tmp_path: Path) -> None:
     from workbench.unmasking.proteins import ProteinBench
 
     bench, policy = ProteinBench("sapiens-light"), named_policy("entropy-sum:20")
+    names = list(bench.sequences)[:2]
     found = bench.decode(
-        policy.policy, 0.5, sequences=2, maskings=2, seed=3, scored=0, temperature=0.7, record=(policy, tmp_path)
+        policy.policy, 0.5, sequences=names, maskings=2, seed=3, scored=0, temperature=0.7, record=(policy, tmp_path)
     )
     arms = find_arms(tmp_path)
-    assert [arm.name for arm in arms] == sorted(list(bench.sequences)[:2])
+    assert [arm.name for arm in arms] == sorted(names)
     for arm in arms:
         result = replay_arm(arm)
         assert result.ok, result.first_difference
