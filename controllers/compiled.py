@@ -68,7 +68,7 @@ class Rule(Protocol):
 
 
 def decide(rule: Any, view: Any, third: Any) -> Any:
-    """The step of whichever controller `rule` belongs to; to be called in compiled code only."""
+    """The step of whichever controller `rule` belongs to. Compiled code only: `_decide` below is what Numba puts here."""
     raise NotImplementedError
 
 

@@ -34,26 +34,23 @@ from sims.entropy_process import (
     draw_tokens,
 )
 from sims.executor import SimExecutor, attend
-from sims.leap import NUM_COLUMNS, Asked, Ledger, Limits
+from sims.leap import COMPLETED, NUM_COLUMNS, Asked, Ledger, Limits, take_arrivals
 from sims.mass_process import MassLaw, MassState, forget_slot
 from sims.scalar_philox import philox_words, unit
 from sims.step_cost import StepRates, marginal_s, step_totals
 from workbench.engine import slots as row
 from workbench.engine.kv_blocks import BlockPool, evict, release
 from workbench.engine.plant import EnginePlant
-from workbench.engine.requests import RequestStatus
 from workbench.engine.sight import MASS_WIDTH_STEP
 from workbench.engine.telemetry import record_step
 from workbench.protocols import Controllers, DecisionPoint, KeepRule
 from workbench.signals import BoolArray, FloatArray, IntArray
 
-REFUSED, WAITING, COMPLETED = (int(s) for s in (RequestStatus.REFUSED, RequestStatus.WAITING, RequestStatus.COMPLETED))
 CHUNK_STEPS = 4096  # steps a compiled call may take before its rows go to the telemetry
 POINTS = (DecisionPoint.ORDER, DecisionPoint.TEMPERATURE, DecisionPoint.KEEP)
 STEP, NEXT_ARRIVAL, NUM_FREE, BACKLOG_HEAD, BACKLOG_TAIL, MASS_WIDTH = range(6)
-ENDED, PAUSED, WIDER = range(
-    3
-)  # the run is over, the rows are full, a request will hold more blocks than there is room for
+# Why a compiled call returns: the run is over, the rows are full, a request will hold more blocks than there is room for.
+ENDED, PAUSED, WIDER = range(3)
 HIGHEST_RULE = int(KeepRule.WINDOW)
 
 
@@ -210,19 +207,9 @@ def _admit(
 ) -> None:  # fmt: skip
     """Arrivals up to now, then slots for the backlog, first come first served."""
     c, free, backlog = queues.counters, queues.free, queues.backlog
-    now = queues.now_s[0]
-    while c[NEXT_ARRIVAL] < asked.arrival_s.shape[0]:
-        r = c[NEXT_ARRIVAL]
-        if asked.arrival_s[r] > now or asked.arrival_s[r] >= limits.horizon_s:
-            break
-        c[NEXT_ARRIVAL] += 1
-        total = asked.prompt_tokens[r] + asked.output_tokens[r]
-        if total > limits.max_context_tokens or -(-total // limits.block_size) > limits.num_blocks:
-            ledger.status[r] = REFUSED
-        else:
-            ledger.status[r] = WAITING
-            backlog[c[BACKLOG_TAIL]] = r
-            c[BACKLOG_TAIL] += 1
+    c[NEXT_ARRIVAL], c[BACKLOG_TAIL] = take_arrivals(
+        asked, limits, ledger.status, queues.now_s[0], c[NEXT_ARRIVAL], backlog, c[BACKLOG_TAIL]
+    )
     while c[BACKLOG_HEAD] < c[BACKLOG_TAIL] and c[NUM_FREE] > 0:
         r = backlog[c[BACKLOG_HEAD]]
         c[BACKLOG_HEAD] += 1

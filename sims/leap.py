@@ -150,21 +150,32 @@ def leap_through(plant: EnginePlant) -> None:
 
 
 @njit(cache=True)
+def take_arrivals(
+    asked: Asked, limits: Limits, status: IntArray, now_s: float, next_arrival: int, backlog: IntArray, tail: int
+) -> tuple[int, int]:
+    """Requests that have arrived by now: into the backlog, or refused where they can never fit. (next arrival, tail)."""
+    while next_arrival < asked.arrival_s.shape[0]:
+        r = next_arrival
+        if asked.arrival_s[r] > now_s or asked.arrival_s[r] >= limits.horizon_s:
+            break
+        next_arrival += 1
+        total = asked.prompt_tokens[r] + asked.output_tokens[r]
+        if total > limits.max_context_tokens or -(-total // limits.block_size) > limits.num_blocks:
+            status[r] = REFUSED
+        else:
+            status[r] = WAITING
+            backlog[tail] = r
+            tail += 1
+    return next_arrival, tail
+
+
+@njit(cache=True)
 def _admit(asked: Asked, limits: Limits, slots: Slots, ledger: Ledger, tokens: ProcessState) -> None:
     """Arrivals up to now, then slots for the backlog, first come first served."""
     c = slots.counters
-    while c[NEXT_ARRIVAL] < asked.arrival_s.shape[0]:
-        r = c[NEXT_ARRIVAL]
-        if asked.arrival_s[r] > slots.now_s[0] or asked.arrival_s[r] >= limits.horizon_s:
-            break
-        c[NEXT_ARRIVAL] += 1
-        total = asked.prompt_tokens[r] + asked.output_tokens[r]
-        if total > limits.max_context_tokens or -(-total // limits.block_size) > limits.num_blocks:
-            ledger.status[r] = REFUSED
-        else:
-            ledger.status[r] = WAITING
-            slots.backlog[c[BACKLOG_TAIL]] = r
-            c[BACKLOG_TAIL] += 1
+    c[NEXT_ARRIVAL], c[BACKLOG_TAIL] = take_arrivals(
+        asked, limits, ledger.status, slots.now_s[0], c[NEXT_ARRIVAL], slots.backlog, c[BACKLOG_TAIL]
+    )
     while c[BACKLOG_HEAD] < c[BACKLOG_TAIL] and c[FREE] > 0:
         r = slots.backlog[c[BACKLOG_HEAD]]
         c[BACKLOG_HEAD] += 1
