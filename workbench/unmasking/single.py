@@ -70,21 +70,8 @@ def single_study(setting: Setting, command: str, tell: Tell) -> tuple[Study, Acc
             "One order for every run: KL = O(eta log L) is a statement about random orders, not about this one."
         )
         if (own := _law_of_order(oracle, setting)) is not None:
-            study.rows += [
-                ("KL of the order given, exact", own.kl_nats, None, "all sequences"),
-                (
-                    "iterations, exact",
-                    own.iterations,
-                    _bound(oracle.entropy_nats + own.kl_nats, a.eta_nats),
-                    "true path",
-                ),
-                (
-                    "iterations sampled, exact",
-                    own.iterations_sampled,
-                    _bound(own.entropy_nats, a.eta_nats),
-                    "sampled path",
-                ),
-            ]
+            study.rows.append(("KL of the order given, exact", own.kl_nats, None, "all sequences"))
+            study.rows += _iteration_rows(own, oracle.entropy_nats + own.kl_nats, own.entropy_nats, a.eta_nats)
     if law is not None:
         study.rows += [
             (
@@ -93,18 +80,7 @@ def single_study(setting: Setting, command: str, tell: Tell) -> tuple[Study, Acc
                 law.kl_mean_nats,
                 "exact, all orders; bound: mean over orders",
             ),
-            (
-                "iterations, exact",
-                law.iterations,
-                _bound(oracle.entropy_nats + law.kl_mean_nats, a.eta_nats),
-                "true path",
-            ),
-            (
-                "iterations sampled, exact",
-                law.iterations_sampled,
-                _bound(law.entropy_mean_nats, a.eta_nats),
-                "sampled path",
-            ),
+            *_iteration_rows(law, oracle.entropy_nats + law.kl_mean_nats, law.entropy_mean_nats, a.eta_nats),
         ]
     _state(study, a, law)
     study.figures = figures_of(a, law)
@@ -156,6 +132,16 @@ def _bound(entropy_nats: float, eta_nats: float | None) -> float:
     if eta_nats is None:
         return float("nan")
     return float("inf") if eta_nats == 0.0 else entropy_nats / eta_nats + 1.0
+
+
+def _iteration_rows(
+    law: OrderLaw | MixedLaw, spent_nats: float, sampled_entropy_nats: float, eta_nats: float | None
+) -> list[tuple[str, float, float | None, str]]:
+    """E[K] beside its bound, on the true path (H(X0) + KL is spent) and on the sampled one (H(q) is)."""
+    return [
+        ("iterations, exact", law.iterations, _bound(spent_nats, eta_nats), "true path"),
+        ("iterations sampled, exact", law.iterations_sampled, _bound(sampled_entropy_nats, eta_nats), "sampled path"),
+    ]
 
 
 def _state(study: Study, a: Account, law: MixedLaw | None) -> None:
