@@ -72,7 +72,7 @@ def decide(rule: Any, view: Any, third: Any) -> Any:
     raise NotImplementedError
 
 
-@overload(decide)
+@overload(decide, jit_options={"forceinline": True})
 def _decide(rule: Any, view: Any, third: Any) -> Any:
     if not isinstance(rule, types.NamedTuple | types.NamedUniTuple):
         return None

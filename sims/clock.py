@@ -16,6 +16,16 @@ class Timeline(simpy.Environment):
         else:
             self.run(until=self.timeout(elapsed_s))
 
+    def pass_until(self, at_s: float) -> None:
+        """`now` becomes exactly `at_s`, whatever is due before having happened.
+
+        SimPy's own `run(until=time)` goes by the difference to `now`, and `now` plus that need not be `at_s`.
+        """
+        if self.peek() >= at_s:
+            self._now = at_s
+        else:
+            self.run(until=Moment(self, at_s, simpy.events.URGENT))
+
 
 class SimClock:
     """A `Clock` on a SimPy environment: one event a call, or none where nothing else is due meanwhile."""
@@ -37,8 +47,7 @@ class SimClock:
 
     def wait_until(self, time_s: float) -> None:
         if time_s > self.env.now:
-            # A timeout's time is a sum of floats: set the clock to exactly `time_s`.
-            self.env.run(until=time_s)
+            self.env.pass_until(time_s)
 
 
 class Moment(simpy.Event):

@@ -338,8 +338,7 @@ def draw_tokens(
         if t < GREEDY_BELOW:
             rank, logit, log_total, h, v = 0, 0.0, 0.0, 0.0, 0.0
         else:
-            total, h, v = tempered(gap, slope, curve, t, level_sizes, mass)
-            log_total = math.log(total)
+            total, log_total, h, v = tempered(gap, slope, curve, t, level_sizes, mass)
             if min_p[s] == min_p[s] or top_h[s] == top_h[s] or mirostat_mu[s] == mirostat_mu[s]:
                 kept = kept_outcomes(
                     gap, slope, curve, t, num_outcomes, log_total, h, min_p[s], top_h[s], mirostat_mu[s]

@@ -310,11 +310,15 @@ def attend(
         changed = False
         if holds:  # as `choose_blocks` begins, without the rest of the state
             for b in range(blocks):
-                scores[b] = score[s, b] if score[s, b] == score[s, b] else np.inf
+                value = score[s, b]
+                scores[b] = value if value == value else np.inf
+            for b in range(min(sinks[s], blocks)):
+                scores[b] = np.inf
+            for b in range(min(max(recent[s], 1), blocks)):
+                scores[blocks - 1 - b] = np.inf
             holds, changed = keep_above_threshold(
-                mass[s], kept[s], threshold, blocks, min(sinks[s], blocks), blocks - max(recent[s], 1),
-                max(mass_budget[s], 0.0), scores, dropped_mass, num_read, s,
-            )  # fmt: skip
+                mass, kept, threshold, blocks, max(mass_budget[s], 0.0), scores, dropped_mass, num_read, s
+            )
         if not holds:
             changed = choose_blocks(
                 state, s, blocks, law_of_row, mass_budget[s], budget_frac[s], sinks[s], recent[s], score[s]

@@ -92,7 +92,7 @@ def level_counts(num_outcomes: int) -> FloatArray:
 
 @njit(cache=True, inline="always")
 def tempered(gap: float, slope: float, curve: float, temperature: float, counts: FloatArray, mass: FloatArray):
-    """(Z, H, V) at T > 0 as `moments` has them; `mass` [levels] is left with the weight of each level, for `draw_level`."""
+    """(Z, ln Z, H, V) at T > 0 as `moments` has them; `mass` [levels] is left with the weight of each level, for `draw_level`."""
     inverse = 1.0 / temperature
     weight = math.exp(-gap * inverse)
     bend = math.exp(-curve * inverse)
@@ -110,8 +110,8 @@ def tempered(gap: float, slope: float, curve: float, temperature: float, counts:
         weight *= factor
         factor *= square
         i += 1.0
-    mean = first / total
-    return total, max(math.log(total) - mean, 0.0), max(second / total - mean * mean, 0.0)
+    mean, log_total = first / total, math.log(total)
+    return total, log_total, max(log_total - mean, 0.0), max(second / total - mean * mean, 0.0)
 
 
 @njit(cache=True, inline="always")

@@ -11,6 +11,7 @@ Source: Kleinrock, Queueing Systems (1975, 1976); Schrage and Miller, Operations
 Operations Research 5 (1957).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -118,7 +119,7 @@ def run_queue(
     else:
         plant = EnginePlant(requests, SimExecutor(cost, process, ("any",)), SimClock(), config, frozenset(points), 0)
         if can_leap(plant):
-            plant.leap = leap_through
+            plant.leap, plant.telemetry.keeps_steps = leap_through, False
     close_loop(plant, points, _NoRecord())
     return QueueRun(plant.ledger.finished_s - arrival, unit, priority, load, plant.ledger)
 
@@ -215,10 +216,14 @@ class BatchMeans:
 
 
 def batch_means(
-    series: FloatArray, *, confidence: float = 0.99, batches: int = 30, warm_up: float = 0.02
+    series: FloatArray | Sequence[FloatArray], *, confidence: float = 0.99, batches: int = 30, warm_up: float = 0.02
 ) -> BatchMeans:
-    values = series[int(warm_up * series.size) :]
-    size = values.size // batches
-    means = values[: size * batches].reshape(batches, size).mean(axis=1)
-    spread = means.std(ddof=1) / np.sqrt(batches)
-    return BatchMeans(float(means.mean()), float(student.ppf(0.5 + confidence / 2.0, batches - 1) * spread))
+    """`series`: one run, or several independent ones of one length, whose batches are put together."""
+    means = []
+    for one in [series] if isinstance(series, np.ndarray) else series:
+        values = one[int(warm_up * one.size) :]
+        size = values.size // batches
+        means.append(values[: size * batches].reshape(batches, size).mean(axis=1))
+    every = np.concatenate(means)
+    spread = every.std(ddof=1) / np.sqrt(every.size)
+    return BatchMeans(float(every.mean()), float(student.ppf(0.5 + confidence / 2.0, every.size - 1) * spread))

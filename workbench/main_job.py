@@ -268,7 +268,9 @@ class Task(Protocol):
 def run_in_processes(tasks: Sequence[Task], jobs: int, tell: Progress) -> None:
     """Simulated arms side by side. An interrupt lets the arms at work finish, starts no other, and keeps them all."""
     waiting = [task for task in tasks if not task.finished]
-    if not waiting:
+    if len(waiting) < 2:  # nothing to be beside
+        for task in waiting:
+            task.run()
         tell(1.0)
         return
     context = multiprocessing.get_context("spawn")

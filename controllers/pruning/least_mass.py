@@ -101,6 +101,7 @@ class LeastMass:
         return LeastMassRule(
             float(self.weight), 0 if self.evict else self.refresh_steps,
             state.steps_since_refresh.copy(), score, budget.copy(), share.copy(), sinks.copy(), recent.copy(), evict.copy(),
+            np.empty(score.shape[1]),
         )  # fmt: skip
 
 
@@ -128,7 +129,7 @@ def _same_in_every_row(num_slots: int, *values: float) -> tuple[np.ndarray, ...]
 def _predict(active, joined, measured, num_blocks, mass, old, new, since, weight, refresh_steps, evict):
     num_slots, width = new.shape
     old_width = min(old.shape[1], width)
-    rule = np.full(num_slots, KEEP_ALL, dtype=np.int64)
+    rule, unread = np.full(num_slots, KEEP_ALL, dtype=np.int64), np.empty(width)
     for i in range(num_slots):
         known_width = 0 if active[i] and joined[i] else old_width
         for b in range(known_width):
@@ -137,29 +138,43 @@ def _predict(active, joined, measured, num_blocks, mass, old, new, since, weight
             new[i, b] = np.nan
         if active[i]:
             rule[i] = _predict_row(
-                i, joined[i], measured[i], min(num_blocks[i], width), mass, new, since, weight, refresh_steps, evict
+                i,
+                joined[i],
+                measured[i],
+                min(num_blocks[i], width),
+                mass,
+                new,
+                since,
+                weight,
+                refresh_steps,
+                evict,
+                unread,
             )
     return rule
 
 
-@njit(cache=True)
-def _predict_row(i, joined, measured, count, mass, new, since, weight, refresh_steps, evict):
-    """Take in what was measured of slot i's `count` blocks; returns the rule for its next step."""
+@njit(cache=True, forceinline=True)
+def _predict_row(i, joined, measured, count, mass, new, since, weight, refresh_steps, evict, unread):
+    """Take in what was measured of slot i's `count` blocks; returns the rule for its next step. unread: room for `count`."""
     if joined:
         since[i] = 0
     if measured:
-        # In four parts, because one sum would wait for itself.
-        h0, h1, h2, h3, four = 0.0, 0.0, 0.0, 0.0, count - count % 4
+        # No loop branches, and all but the sum are vectorised. It is in four parts, because one would wait for itself.
+        h0, h1, h2, h3, fours = 0.0, 0.0, 0.0, 0.0, count // 4
         if not evict:
-            for b in range(0, four, 4):
-                h0 += _unread(mass[i, b], new[i, b])
-                h1 += _unread(mass[i, b + 1], new[i, b + 1])
-                h2 += _unread(mass[i, b + 2], new[i, b + 2])
-                h3 += _unread(mass[i, b + 3], new[i, b + 3])
-            for b in range(four, count):
-                h0 += _unread(mass[i, b], new[i, b])
+            for b in range(count):
+                a, p = mass[i, b], new[i, b]
+                known = 0.0 if p != p else p
+                unread[b] = known if a != a else 0.0
+            for four in range(fours):
+                h0 += unread[4 * four]
+                h1 += unread[4 * four + 1]
+                h2 += unread[4 * four + 2]
+                h3 += unread[4 * four + 3]
+            for rest in range(count % 4):
+                h0 += unread[4 * fours + rest]
         share = 1.0 - min((h0 + h1) + (h2 + h3), 1.0)
-        # Without a branch: a block not read keeps its prediction, one never seen takes what is measured.
+        # A block not read keeps its prediction, one never seen takes what is measured.
         for b in range(count):
             a, p = mass[i, b] * share, new[i, b]
             moved = a if math.isnan(p) else p + weight * (a - p)
@@ -171,14 +186,7 @@ def _predict_row(i, joined, measured, count, mass, new, since, weight, refresh_s
     return LEAST
 
 
-@njit(cache=True)
-def _unread(measured_mass, predicted_mass):
-    """The predicted mass of a block that was not read."""
-    unread = math.isnan(measured_mass) and not math.isnan(predicted_mass)
-    return predicted_mass if unread else 0.0
-
-
-@njit(cache=True)
+@njit(cache=True, forceinline=True)
 def _decide(rule, view, slot):
     score, joined = rule.score, view.joined[slot]
     if joined:
@@ -186,7 +194,7 @@ def _decide(rule, view, slot):
             score[slot, b] = np.nan
     return _predict_row(
         slot, joined, view.measured[slot], min(view.num_blocks[slot], view.shown_width), view.block_mass, score,
-        rule.since, rule.weight, rule.refresh_steps, rule.evict[0],
+        rule.since, rule.weight, rule.refresh_steps, rule.evict[0], rule.unread,
     )  # fmt: skip
 
 
@@ -202,6 +210,7 @@ class LeastMassRule(NamedTuple):
     sink_blocks: IntArray
     recent_blocks: IntArray
     evict: BoolArray
+    unread: FloatArray  # [width] scratch
 
     decide = _decide
 

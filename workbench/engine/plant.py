@@ -118,6 +118,7 @@ class EnginePlant:
     def advance(self) -> DecisionPoint | None:
         if self.leap is not None:
             leap, self.leap = self.leap, None
+            self._steps.close()  # it holds the plant, which holds it
             leap(self)
             return None
         return next(self._steps, None)

@@ -91,6 +91,7 @@ class Telemetry:
     num_requests: int
     window_steps: int | None
     entropy_target_nats: float | None = None
+    keeps_steps: bool = True  # False where compiled code takes the steps: sums per request only
     num_steps: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
@@ -133,6 +134,8 @@ class Telemetry:
 
     def append_steps(self, rows: FloatArray) -> None:
         """[steps, columns] of `STEP_COLUMNS`: steps that compiled code has taken."""
+        if not self.keeps_steps:
+            return
         self._make_room(rows.shape[0])
         self._rows[self.num_steps : self.num_steps + rows.shape[0]] = rows
         self.num_steps += rows.shape[0]

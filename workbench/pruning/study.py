@@ -39,6 +39,7 @@ class Settings:
     seed: int = 0
     model: str = "smollm2"
     only: tuple[str, ...] = ()
+    curves: bool = True  # the certificate's curve and the predictors' errors as well
 
     def check(self, model_context: int) -> None:
         """Raises `InputError` naming the range."""
@@ -131,7 +132,7 @@ def study_text(
     rules = KeyRules(prefix, fit)
     progress(0.45)
     head = {"kind": text.kind, "context": context, "seed": text.seed}
-    curve = certificate_curve(rules, rng)
+    curve = certificate_curve(rules, rng) if settings.curves else []
     progress(0.6)
     uncovered = -(-num_prefix // BLOCK_SIZE) - rules.covered + 1
     every = arms(settings.targets, warmup, decoder.config.head_dim, uncovered, settings.only)
@@ -159,11 +160,11 @@ def study_text(
         "steps": pl.DataFrame(columns),
         "certificates": pl.DataFrame(_certificate_rows(every, decoded.touched)),
         "curve": pl.DataFrame(curve),
-        "predictors": pl.DataFrame(predictor_errors(rules, warmup)),
+        "predictors": pl.DataFrame(predictor_errors(rules, warmup) if settings.curves else []),
         "positions": pl.DataFrame(positions),
     }
     return {
-        name: table.with_columns(**{key: pl.lit(value) for key, value in head.items()})
+        name: table.with_columns(**{key: pl.lit(value) for key, value in head.items()}) if table.width else table
         for name, table in tables.items()
     }
 

@@ -23,7 +23,7 @@ SATURATED_PER_S = 1e4
 
 
 def scenario_of(setting: Setting, seed: int, rate_per_s: float, target_nats: float) -> Scenario:
-    requests = setting.size(8, 16)
+    requests = setting.size(5, 16)
     return parse_scenario(
         {
             "name": "claims: live arms",
@@ -32,13 +32,13 @@ def scenario_of(setting: Setting, seed: int, rate_per_s: float, target_nats: flo
             "workload": {
                 "num_requests": requests,
                 "first_request": seed * requests,
-                "max_tokens": setting.size(16, 48),
+                "max_tokens": setting.size(12, 48),
                 "rate_per_s": rate_per_s,
             },
             "engine": {
                 "temperature": BASE_TEMPERATURE,
                 "entropy_target_nats": target_nats,
-                "max_running": setting.size(4, 8),
+                "max_running": setting.size(3, 8),
             },
         }
     )

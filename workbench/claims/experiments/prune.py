@@ -30,9 +30,10 @@ def measure(setting: Setting) -> Mapping[str, Measured]:
         kinds=setting.size(("gsm8k",), ("gsm8k", "code")),
         texts_per_kind=setting.size(3, 4),
         targets=(TARGET,),
-        tail_tokens=setting.size(6, 24),
+        tail_tokens=setting.size(4, 24),
         seed=setting.seed * 100,
         only=POLICIES,
+        curves=False,
     )
     tables = run_study(
         settings, setting.directory, tasks_folder(None), setting.tell,
