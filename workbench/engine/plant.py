@@ -168,7 +168,7 @@ class EnginePlant:
 
     # One engine step after another
 
-    def _run(self) -> Iterator[DecisionPoint]:
+    def _run(self) -> Generator[DecisionPoint, None, None]:
         while (yield from self._ready()):
             if self._leaps_from_here():
                 continue

@@ -200,7 +200,7 @@ def measure(setting: Setting) -> Mapping[str, Measured]:
     for memory, load in chosen:
         by_memory[memory] = (*by_memory.get(memory, ()), load)
     tasks = [
-        CellTask(row, memory, loads, seed, setting.size(32, 64), find_trace(None), setting.directory)
+        CellTask(row, memory, loads, seed, setting.size(32, 48), find_trace(None), setting.directory)
         for row in setting.size(QUICK_ROWS, tuple(ROWS))
         for memory, loads in by_memory.items()
         for seed in seeds

@@ -23,7 +23,7 @@ SATURATED_PER_S = 1e4
 
 
 def scenario_of(setting: Setting, seed: int, rate_per_s: float, target_nats: float) -> Scenario:
-    requests = setting.size(5, 16)
+    requests = setting.size(5, 12)
     return parse_scenario(
         {
             "name": "claims: live arms",
@@ -32,20 +32,20 @@ def scenario_of(setting: Setting, seed: int, rate_per_s: float, target_nats: flo
             "workload": {
                 "num_requests": requests,
                 "first_request": seed * requests,
-                "max_tokens": setting.size(12, 48),
+                "max_tokens": setting.size(12, 32),
                 "rate_per_s": rate_per_s,
             },
             "engine": {
                 "temperature": BASE_TEMPERATURE,
                 "entropy_target_nats": target_nats,
-                "max_running": setting.size(3, 8),
+                "max_running": setting.size(3, 6),
             },
         }
     )
 
 
 def measure(setting: Setting) -> Mapping[str, Measured]:
-    seeds = range(setting.seed * 100, setting.seed * 100 + setting.size(4, 8))
+    seeds = range(setting.seed * 100, setting.seed * 100 + setting.size(4, 5))
     saturated = [
         ArmTask(
             scenario_of(setting, seed, SATURATED_PER_S, ANY_TARGET_NATS), seed,

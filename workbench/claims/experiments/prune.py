@@ -28,9 +28,9 @@ def measure(setting: Setting) -> Mapping[str, Measured]:
     settings = Settings(
         contexts=setting.size((512,), (2048,)),
         kinds=setting.size(("gsm8k",), ("gsm8k", "code")),
-        texts_per_kind=setting.size(3, 4),
+        texts_per_kind=3,
         targets=(TARGET,),
-        tail_tokens=setting.size(4, 24),
+        tail_tokens=setting.size(4, 16),
         seed=setting.seed * 100,
         only=POLICIES,
         curves=False,
