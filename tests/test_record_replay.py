@@ -15,9 +15,10 @@ from workbench.engine.clock import CountedClock
 from workbench.engine.plant import EnginePlant
 from workbench.engine.requests import RequestSpec
 from workbench.errors import InputError
-from workbench.record import read_manifest, strict_json
+from workbench.record import read_manifest
 from workbench.replay import replay_arm
 from workbench.scenario import parse_scenario
+from workbench.strict_json import strict_json
 
 CONTROLLERS = {
     "order": {"kind": "entropy-aging"},

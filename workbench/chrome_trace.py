@@ -15,9 +15,9 @@ from typing import Any
 
 import polars as pl
 
-from workbench.metrics.figure import plain
 from workbench.metrics.leaf import TABLES
 from workbench.record import write_atomically
+from workbench.strict_json import plain
 
 PROCESS = 1
 MICROSECONDS = 1e6

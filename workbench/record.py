@@ -32,6 +32,7 @@ from workbench.engine.requests import RequestStatus
 from workbench.errors import InputError
 from workbench.protocols import Action, DecisionPoint, Observation
 from workbench.scenario import Scenario
+from workbench.strict_json import strict_json
 
 MANIFEST = "manifest.json"
 TABLES = ("steps", "requests", "sequences")
@@ -223,27 +224,6 @@ def write_atomically(path: Path, content: bytes) -> None:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
-
-
-def strict_json(value: Any) -> str:
-    """JSON without NaN or Infinity: a figure that is not a finite number is null."""
-    return json.dumps(_finite(value), allow_nan=False, indent=2, sort_keys=True) + "\n"
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(key): _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    if isinstance(value, np.bool_):
-        return bool(value)
-    if isinstance(value, np.integer):
-        return int(value)
-    if isinstance(value, float | np.floating):
-        return float(value) if np.isfinite(value) else None
-    if isinstance(value, Path):
-        return str(value)
-    return value
 
 
 def read_manifest(directory: Path) -> dict[str, Any]:

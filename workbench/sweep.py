@@ -25,8 +25,9 @@ import polars as pl
 
 from kernels.philox import uniform
 from workbench.errors import InputError
-from workbench.record import strict_json, write_atomically
+from workbench.record import write_atomically
 from workbench.scenario import Scenario
+from workbench.strict_json import strict_json
 
 RETRIES = 3  # of a point whose worker died
 STREAM = 101  # Philox stream of random points, apart from those of `sims.streams`

@@ -19,13 +19,13 @@ from workbench.claims.setting import Setting
 from workbench.protocols import Strategy
 from workbench.routing.panel import Panel
 from workbench.signals import FloatArray
+from workbench.strict_json import strict_json
 
 BY_ID = {claim.id: claim for claim in CLAIMS}
 
 
 def arm(folder: Path, switches: dict[str, bool], seed: int, latency_s: float, engine: str) -> None:
     """A record of ten requests that take `latency_s` each."""
-    from workbench.record import strict_json
 
     folder.mkdir(parents=True)
     start = np.arange(10.0)

@@ -8,7 +8,8 @@ import pytest
 
 from tests.metrics.fake_run import fake_tables, write_leaf, write_run
 from workbench.errors import InputError
-from workbench.metrics import ARM_CODES, NAMES, figures_object, run_figures, strict_json, summarise
+from workbench.metrics import ARM_CODES, NAMES, figures_object, run_figures, summarise
+from workbench.strict_json import strict_json
 
 
 @pytest.fixture(scope="module")

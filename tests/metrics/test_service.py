@@ -6,8 +6,9 @@ import polars as pl
 import pytest
 
 from tests.metrics.fake_run import fake_tables
-from workbench.metrics import NAMES, Slo, metrics_of, plain, records_of, strict_json
+from workbench.metrics import NAMES, Slo, metrics_of, records_of
 from workbench.metrics.service import goodput_frac, goodput_per_s, waiting_share
+from workbench.strict_json import plain, strict_json
 
 
 def refuse(frame: pl.DataFrame, every: int) -> pl.DataFrame:

@@ -10,7 +10,8 @@ from typing import Any
 
 from workbench.analysis.certificate import Certificate, Verdict
 from workbench.errors import InputError, unknown_name
-from workbench.record import strict_json, write_atomically
+from workbench.record import write_atomically
+from workbench.strict_json import strict_json
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,8 @@ from workbench.claims.experiments import EXPERIMENTS, SINGLE, experiment
 from workbench.claims.not_at_hand import NotAtHand
 from workbench.claims.setting import Setting, unheard
 from workbench.errors import InputError
-from workbench.record import git_revision, strict_json, write_atomically
+from workbench.record import git_revision, write_atomically
+from workbench.strict_json import strict_json
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ("controllers", "kernels", "sims", "workbench")

@@ -19,7 +19,7 @@ import typer
 from typer.exceptions import TyperException
 
 from workbench.errors import InputError
-from workbench.record import strict_json
+from workbench.strict_json import strict_json
 
 VERBS = {
     "run": "workbench.cli.run:run",

@@ -17,7 +17,7 @@ import typer
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from workbench.record import strict_json
+from workbench.strict_json import strict_json
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON object (ok, figures, paths) and nothing else.")]
 

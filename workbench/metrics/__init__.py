@@ -6,7 +6,7 @@ Read figure.py (what a figure is), records.py (what is read), table.py (every me
 import polars as pl
 
 from workbench.metrics.arm import ARM_CODES, BASELINE, CONTROLLERS, arm_code, arm_label, sample_arm
-from workbench.metrics.figure import Figure, Undefined, plain, strict_json
+from workbench.metrics.figure import Figure, Undefined
 from workbench.metrics.records import Records, Slo, records_of
 from workbench.metrics.run import ArmFigures, CellFigures, RunFigures, figures_object, run_figures, summarise
 from workbench.metrics.table import METRICS, NAMES, Metric
@@ -28,10 +28,8 @@ __all__ = [
     "arm_label",
     "figures_object",
     "metrics_of",
-    "plain",
     "records_of",
     "run_figures",
-    "strict_json",
     "summarise",
 ]
 

@@ -3,11 +3,8 @@
 Place in the data path: record -> metrics -> report. Everything in `workbench.metrics` is a pure function of records.
 """
 
-import json
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, is_dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,27 +64,3 @@ def quantile(values: NDArray[np.float64], q: float, reason: str) -> Value:
     """q-quantile of the measured values, linear between order statistics (Hyndman and Fan's type 7)."""
     measured = values[~np.isnan(values)]
     return defined(float(np.quantile(measured, q))) if measured.size else Undefined(reason)
-
-
-def plain(value: Any) -> Any:
-    """`value` in the types strict JSON knows: dataclasses and mappings become objects, NaN and infinity become null."""
-    if is_dataclass(value) and not isinstance(value, type):
-        return plain(asdict(value))
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, np.ndarray):
-        return plain(value.tolist())
-    if isinstance(value, list | tuple | set | frozenset):
-        return [plain(item) for item in value]
-    if isinstance(value, np.generic):
-        return plain(value.item())
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if value is None or isinstance(value, str | int | bool):
-        return value
-    return str(value)
-
-
-def strict_json(value: Any, indent: int | None = None) -> str:
-    """JSON that a parser rejecting NaN and Infinity reads; ASCII only, so that any terminal can print it."""
-    return json.dumps(plain(value), allow_nan=False, indent=indent)

@@ -14,7 +14,8 @@ from workbench.live.tokenizer import Tokenizer
 from workbench.live.weights import load_model
 from workbench.pruning.study import Settings, places
 from workbench.pruning.texts import make_text
-from workbench.record import strict_json, write_atomically
+from workbench.record import write_atomically
+from workbench.strict_json import strict_json
 
 
 def compare(

@@ -10,7 +10,8 @@ import jinja2
 
 from workbench.errors import InputError
 from workbench.pruning.figures import ArmFigures
-from workbench.record import git_revision, strict_json, versions, write_atomically
+from workbench.record import git_revision, versions, write_atomically
+from workbench.strict_json import strict_json
 
 TEMPLATE = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>KV pruning on {{ model }}</title>
 <meta name="viewport" content="width=device-width, initial-scale=1"><style>{{ css|safe }}

@@ -21,7 +21,8 @@ from workbench.pruning.key_rules import KeyRules
 from workbench.pruning.predictors import predictor_errors
 from workbench.pruning.prefix import BLOCK_SIZE, dense_queries, prefill
 from workbench.pruning.texts import KINDS, Text, make_text
-from workbench.record import strict_json, write_atomically
+from workbench.record import write_atomically
+from workbench.strict_json import strict_json
 
 FORMAT = 2  # raise when what is measured changes
 TABLES = ("steps", "certificates", "curve", "predictors", "positions")

@@ -10,11 +10,12 @@ from typing import Any
 
 from workbench.chrome_trace import write_chrome_trace
 from workbench.errors import InputError
-from workbench.metrics import BASELINE, RunFigures, arm_label, figures_object, run_figures, strict_json
+from workbench.metrics import BASELINE, RunFigures, arm_label, figures_object, run_figures
 from workbench.record import MANIFEST, write_atomically
 from workbench.report.charts import shown_arms
 from workbench.report.page import render
 from workbench.report.tables import cell_title, headline_cell
+from workbench.strict_json import strict_json
 
 __all__ = ["REPORT", "render", "write_report"]
 

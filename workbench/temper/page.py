@@ -12,7 +12,8 @@ import jinja2
 
 from controllers.temperature.flags import law_flags
 from workbench.errors import InputError
-from workbench.record import git_revision, strict_json, versions, write_atomically
+from workbench.record import git_revision, versions, write_atomically
+from workbench.strict_json import strict_json
 from workbench.temper import pictures
 from workbench.temper.laws import NOTHING
 from workbench.temper.loop_gain import GainCheck, OuterSlope

@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from workbench.errors import InputError
-from workbench.record import git_revision, strict_json, versions, write_atomically
+from workbench.record import git_revision, versions, write_atomically
+from workbench.strict_json import strict_json
 from workbench.unmasking.charts import line_chart, panel_chart
 from workbench.unmasking.estimate import Estimate
 from workbench.unmasking.study import Cell, Study

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from workbench.errors import InputError
-from workbench.record import strict_json, write_atomically
+from workbench.record import write_atomically
+from workbench.strict_json import strict_json
 from workbench.unmasking.estimate import Estimate
 from workbench.unmasking.study import Chart, Series, Statement, Study
 

@@ -35,9 +35,10 @@ from workbench.factorial import FactorialSettings
 from workbench.main_job import BASE_TEMPERATURE, find_trace, run_in_processes
 from workbench.metrics.arm import ARM_CODES, BASELINE
 from workbench.metrics.records import Records
-from workbench.record import strict_json, write_atomically
+from workbench.record import write_atomically
 from workbench.scenario import Scenario, parse_scenario
 from workbench.signals import FloatArray, IntArray
+from workbench.strict_json import strict_json
 
 OUTPUT_TOKENS = 48  # mean of a request
 TIGHT_REQUESTS = 12  # average requests that tight KV memory holds

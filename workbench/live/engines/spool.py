@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from workbench.errors import InputError
-from workbench.record import strict_json, write_atomically
+from workbench.record import write_atomically
+from workbench.strict_json import strict_json
 
 SUFFIX = ".arrows"
 

@@ -13,7 +13,8 @@ from pathlib import Path
 import polars as pl
 
 from workbench.errors import InputError
-from workbench.record import strict_json, write_table
+from workbench.record import write_table
+from workbench.strict_json import strict_json
 from workbench.unmasking.policies import named_policy
 from workbench.unmasking.protein_results import COLUMNS, protein_results
 from workbench.unmasking.proteins import ProteinBench
