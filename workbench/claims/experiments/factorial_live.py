@@ -23,7 +23,7 @@ SATURATED_PER_S = 1e4
 
 
 def scenario_of(setting: Setting, seed: int, rate_per_s: float, target_nats: float) -> Scenario:
-    requests = setting.size(5, 12)
+    requests = setting.size(4, 12)
     return parse_scenario(
         {
             "name": "claims: live arms",
@@ -38,7 +38,7 @@ def scenario_of(setting: Setting, seed: int, rate_per_s: float, target_nats: flo
             "engine": {
                 "temperature": BASE_TEMPERATURE,
                 "entropy_target_nats": target_nats,
-                "max_running": setting.size(3, 6),
+                "max_running": setting.size(2, 6),
             },
         }
     )

@@ -42,7 +42,7 @@ def measure(setting: Setting) -> Mapping[str, Measured]:
     from workbench.routing.subsample import subsample
     from workbench.routing.task_files import load_task
 
-    each, tokens = setting.size((7, 20), (40, 64))
+    each, tokens = setting.size((6, 16), (40, 64))
     folder, templates = tasks_folder(None), load_prompts()
     questions = [q for task in TASKS for q in subsample(load_task(task, folder), each, setting.seed)]
     model = LiveModel.load("smollm2", seed=setting.seed)

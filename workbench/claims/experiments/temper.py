@@ -27,7 +27,7 @@ def measure(setting: Setting) -> Mapping[str, Measured]:
     from workbench.temper.live import live_generate
     from workbench.temper.study import run_study
 
-    prompts, tokens = setting.size((6, 24), (16, 128))
+    prompts, tokens = setting.size((6, 20), (16, 128))
     model = LiveModel.load("smollm2", seed=setting.seed)
     generate = live_generate(model, prompts, tokens, setting.seed)
     study = run_study(
