@@ -43,7 +43,6 @@ class Ops:
     linear: Callable[..., Any]  # (x, packed, bias=None) -> x W^T + b
     update_key_bounds: Callable[..., None]
     score_upper_bound: Callable[..., Any]
-    keep_certified: Callable[..., reference.CertifiedKeep]
     sketch_sums: Callable[..., Any]
     # DecoderWeights -> an object whose `step` is a whole forward pass in one call; None where there is none.
     fused_decoder: Callable[[DecoderWeights], FusedDecoder] | None = None
@@ -70,7 +69,6 @@ def _torch_ops() -> Ops:
         linear=reference.linear,
         update_key_bounds=reference.update_key_bounds,
         score_upper_bound=reference.score_upper_bound,
-        keep_certified=reference.keep_certified,
         sketch_sums=reference.sketch_sums,
     )
 

@@ -7,14 +7,11 @@ from kernels.laws import LogitStats, TopkEntropy
 from kernels.reference.attention import AttentionOutput, chunk_attention, kv_write, paged_attention
 from kernels.reference.axis_sketch import sketch_sums
 from kernels.reference.bounds import (
-    CertifiedKeep,
     KeyBounds,
     KeySketch,
     block_log_sums,
     empty_key_bounds,
     empty_key_sketch,
-    keep_certified,
-    score_estimate,
     score_upper_bound,
     update_key_bounds,
 )
@@ -24,7 +21,6 @@ from kernels.reference.selection import keep_blocks, reveal_prefix, topk_entropy
 
 __all__ = [
     "AttentionOutput",
-    "CertifiedKeep",
     "KeyBounds",
     "KeySketch",
     "LogitStats",
@@ -35,7 +31,6 @@ __all__ = [
     "empty_key_sketch",
     "gelu",
     "keep_blocks",
-    "keep_certified",
     "kv_write",
     "layer_norm",
     "linear",
@@ -46,7 +41,6 @@ __all__ = [
     "reveal_prefix",
     "rms_norm",
     "rotary",
-    "score_estimate",
     "score_upper_bound",
     "sketch_sums",
     "swiglu",

@@ -24,7 +24,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from kernels.reference.attention import check_cache, check_table
+from kernels.reference.attention import check_table
 
 SKETCH_BITS = (2, 3, 4)
 
@@ -157,86 +157,6 @@ def score_upper_bound(
         bound = torch.where(there[:, :, None, None, :], token, -math.inf).logsumexp(dim=-1)
     bound = torch.where((filled > 0)[:, :, None, None], bound + 1e-5, -math.inf)
     return bound.permute(0, 2, 3, 1).reshape(rows, heads, max_blocks)
-
-
-def score_estimate(
-    q: Tensor,
-    bounds: KeyBounds,
-    sketch: KeySketch,
-    block_table: Tensor,
-    context_tokens: Tensor,
-    block_size: int,
-    *,
-    scale: float,
-) -> Tensor:
-    """ln sum over a block's tokens of exp(scale q.khat), khat the middle of each key's cell: what `score_upper_bound`
-    bounds, guessed. Shapes as there; -inf beyond the context."""
-    rows, heads, d = q.shape
-    num_blocks, kv_heads, _ = bounds.lower.shape
-    check_table(block_table, context_tokens, num_blocks, block_size)
-    max_blocks = block_table.shape[1]
-    filled = context_tokens[:, None] - torch.arange(max_blocks, device=q.device) * block_size
-    table = block_table.clamp(0, num_blocks - 1).to(torch.int64)
-    width = (bounds.upper - bounds.lower)[table] / 2**sketch.bits  # [rows, blocks, kv_heads, d]
-    keys = bounds.lower[table][:, :, :, None, :] + (_unpack(sketch.planes[table]) + 0.5) * width[:, :, :, None, :]
-    near = torch.einsum("rhgd,rbhtd->rhgbt", q.float().view(rows, kv_heads, heads // kv_heads, d), keys) * scale
-    there = torch.arange(block_size, device=q.device) < filled[:, :, None]
-    return torch.where(there[:, None, None], near, -math.inf).logsumexp(dim=-1).reshape(rows, heads, max_blocks)
-
-
-class CertifiedKeep(NamedTuple):
-    keep: Tensor  # bool [rows, kv_heads, max_blocks]
-    dropped_mass_bound: Tensor  # [rows, heads] float32, at most the row's budget
-
-
-def keep_certified(
-    q: Tensor,
-    k_cache: Tensor,
-    upper_bound: Tensor,
-    block_table: Tensor,
-    context_tokens: Tensor,
-    *,
-    scale: float,
-    mass_budget: Tensor,
-    sink_blocks: Tensor,
-    recent_blocks: Tensor,
-) -> CertifiedKeep:
-    """Read blocks back, most promising first, until B / (A + B) <= mass_budget for every query head of the group.
-
-    upper_bound: from `score_upper_bound`. A block counts as read for a KV head if any of its query heads needs it. Sinks,
-    recent blocks and the newest block are always read. mass_budget, sink_blocks, recent_blocks: [rows].
-    """
-    group = check_cache(q, k_cache, k_cache)
-    rows, heads, max_blocks = upper_bound.shape
-    kv_heads, block_size = heads // group, k_cache.shape[1]
-    if not bool(((mass_budget >= 0.0) & (mass_budget < 1.0)).all()):
-        raise ValueError("mass_budget must be in [0, 1) in every row")
-    scores = block_log_sums(q, k_cache, block_table, context_tokens, scale=scale)  # what reading a block would give
-    filled = (-(-context_tokens // block_size))[:, None]
-    index = torch.arange(max_blocks, device=q.device)[None, :]
-    inside = index < filled
-    always = inside & ((index < sink_blocks[:, None]) | (index >= filled - recent_blocks.clamp_min(1)[:, None]))
-    by_head = (rows, kv_heads, group, max_blocks)
-    bound = upper_bound.double().view(by_head)
-    # One order per KV head: a block's place is its best share of any of the group's total bounds.
-    share = (bound - bound.logsumexp(dim=3, keepdim=True)).nan_to_num(-math.inf, -math.inf, -math.inf).amax(dim=2)
-    share = torch.where(always[:, None, :], math.inf, share)
-    order = share.sort(dim=2, descending=True, stable=True).indices
-    spread = order[:, :, None, :].expand(by_head)
-    top = torch.maximum(bound.amax(dim=3, keepdim=True), scores.double().view(by_head).amax(dim=3, keepdim=True))
-    top = torch.where(top.isfinite(), top, 0.0)
-    read = (scores.double().view(by_head) - top).exp().gather(3, spread).cumsum(dim=3)
-    unread = (bound - top).exp().gather(3, spread)
-    left = unread.flip(3).cumsum(dim=3).flip(3) - unread
-    dropped = torch.where(left > 0.0, left / (read + left), 0.0)
-    budget = mass_budget.double()[:, None, None, None]
-    # The first place at which every head of the group is certified and all that is always read has been.
-    enough = (dropped <= budget).all(dim=2) & (index + 1 >= always.sum(dim=1)[:, None])[:, None, :]
-    count = enough.to(torch.int8).argmax(dim=2) + 1
-    kept = torch.zeros(rows, kv_heads, max_blocks, dtype=torch.bool, device=q.device)
-    kept.scatter_(2, order, torch.arange(max_blocks, device=q.device) < count[:, :, None])
-    certified = dropped.gather(3, (count - 1)[:, :, None, None].expand(rows, kv_heads, group, 1)).view(rows, heads)
-    return CertifiedKeep(kept & inside[:, None, :], certified.float())
 
 
 def block_log_sums(q: Tensor, k_cache: Tensor, block_table: Tensor, context_tokens: Tensor, *, scale: float) -> Tensor:
