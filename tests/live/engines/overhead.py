@@ -1,6 +1,6 @@
 """What the plug-in costs in vLLM: `python -m tests.live.engines.overhead [PAIRS]`, alternating plain and steered rounds.
 
-Two vLLM processes on the same weights, 32 requests of 64 prompt and 32 output tokens a round; pairs of rounds, each pair in
+Two vLLM processes on the same weights, 32 requests of 16 prompt and 24 output tokens a round; pairs of rounds, each pair in
 the other order than the one before, the first pair to warm up. Prints one JSON line: the median over pairs of
 steered / plain - 1, in wall-clock time and in processor time of the process, each with a 95 % bootstrap interval. Other
 work on the machine moves wall-clock times by tens of per cent from round to round, and both rounds of a pair alike.
@@ -23,7 +23,7 @@ SCENARIO = {
     "engine": {"delay_steps": 1},
     "controllers": {"order": {"kind": "entropy-aging"}, "temperature": {"kind": "pi", "target_entropy_nats": 1.5}},
 }
-REQUESTS, PROMPT_TOKENS, TOKENS = 32, 64, 32
+REQUESTS, PROMPT_TOKENS, TOKENS = 32, 16, 24
 
 
 class Engine:
