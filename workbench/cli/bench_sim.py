@@ -16,7 +16,7 @@ def bench_sim(
     ] = Path("../shared/data/traces/azure_llm_2023/AzureLLMInferenceTrace_conv.csv"),
     repeats: Annotated[int, typer.Option(help="The best of so many runs counts.", min=1)] = 3,
     sweep: Annotated[
-        bool, typer.Option(help="Also a sweep on one and on two processes (a minute, idle cores).")
+        bool, typer.Option(help="Also a sweep on one and on two processes (ten minutes, idle cores).")
     ] = False,
     as_json: JsonFlag = False,
 ) -> None:
