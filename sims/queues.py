@@ -218,7 +218,11 @@ class BatchMeans:
 def batch_means(
     series: FloatArray | Sequence[FloatArray], *, confidence: float = 0.99, batches: int = 30, warm_up: float = 0.02
 ) -> BatchMeans:
-    """`series`: one run, or several independent ones of one length, whose batches are put together."""
+    """Student's interval from batch means: `batches` a run, the first `warm_up` share of it left out.
+
+    `series` [n]: one run, or several independent ones of one length, whose batches are put together. Source: Law, Simulation
+    Modeling and Analysis (2015), 9.5.
+    """
     means = []
     for one in [series] if isinstance(series, np.ndarray) else series:
         values = one[int(warm_up * one.size) :]

@@ -266,7 +266,10 @@ class Task(Protocol):
 
 
 def run_in_processes(tasks: Sequence[Task], jobs: int, tell: Progress) -> None:
-    """Simulated arms side by side. An interrupt lets the arms at work finish, starts no other, and keeps them all."""
+    """Simulated arms side by side. An interrupt lets the arms at work finish, starts no other, and keeps them all.
+
+    An arm with no other beside it is run in this process; an interrupt then ends it, and a rerun takes it again.
+    """
     waiting = [task for task in tasks if not task.finished]
     if len(waiting) < 2:  # nothing to be beside
         for task in waiting:

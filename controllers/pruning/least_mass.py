@@ -138,18 +138,8 @@ def _predict(active, joined, measured, num_blocks, mass, old, new, since, weight
             new[i, b] = np.nan
         if active[i]:
             rule[i] = _predict_row(
-                i,
-                joined[i],
-                measured[i],
-                min(num_blocks[i], width),
-                mass,
-                new,
-                since,
-                weight,
-                refresh_steps,
-                evict,
-                unread,
-            )
+                i, joined[i], measured[i], min(num_blocks[i], width), mass, new, since, weight, refresh_steps, evict, unread,
+            )  # fmt: skip
     return rule
 
 

@@ -1,5 +1,8 @@
 """A leap over many steps against the engine taking each of them: the same bits in every table."""
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -115,3 +118,29 @@ def test_a_leap_is_much_faster_than_stepping(delay):
         drive(plant, none)
         times.append(time.process_time() - start)
     assert times[1] < times[0] / 3
+
+
+def test_a_plant_that_leapt_is_freed_at_once():
+    plant, none = made_plant(made_requests(5, rate=20.0), config=EngineConfig(num_blocks=1000))
+    plant.telemetry.window_steps, plant.leap = 0, leap_through
+    drive(plant, none)
+    assert plant.telemetry.num_steps > 0
+    gone = weakref.ref(plant)
+    gc.disable()
+    try:
+        del plant
+        assert gone() is None
+    finally:
+        gc.enable()
+
+
+def test_steps_that_are_not_kept_change_no_request():
+    tables = []
+    for keeps_steps in (True, False):
+        plant, none = made_plant(made_requests(5, rate=20.0), config=EngineConfig(num_blocks=1000))
+        plant.telemetry.window_steps, plant.telemetry.keeps_steps, plant.leap = 0, keeps_steps, leap_through
+        drive(plant, none)
+        assert (plant.telemetry.num_steps > 0) == keeps_steps
+        tables.append((plant.ledger.finished_s, plant.telemetry.sums))
+    for kept, unkept in zip(*tables, strict=True):
+        np.testing.assert_array_equal(kept, unkept)

@@ -158,6 +158,14 @@ def test_impatience_loses_what_barrer_says(load, count):
     assert np.count_nonzero(run.ledger.status == RequestStatus.TIMED_OUT) > np.count_nonzero(unserved)
 
 
+def test_batches_of_independent_runs_are_put_together():
+    runs = [np.random.default_rng(seed).exponential(size=30_000) for seed in range(4)]
+    alone, together = batch_means(runs[0]), batch_means(runs)
+    assert batch_means(runs[:1]) == alone
+    assert together.mean == pytest.approx(np.mean([batch_means(run).mean for run in runs]))
+    assert 0.35 < together.half_width / alone.half_width < 0.65  # four times the batches halve it
+
+
 def test_erlang_c_is_the_known_one():
     assert erlang_sojourn(0.5, 1) == pytest.approx(2.0)
     # M/M/2 at load rho per server: T = 1 / (1 - rho^2).
