@@ -151,16 +151,8 @@ def choose_blocks(
                 may_go = first <= b < last and score[b] == score[b]
                 candidates[b] = score[b] if may_go else np.inf
             holds, changed = keep_above_threshold(
-                state.mass,
-                state.kept,
-                state.threshold,
-                num_blocks,
-                budget,
-                candidates,
-                state.dropped,
-                state.num_read,
-                slot,
-            )
+                state.mass, state.kept, state.threshold, num_blocks, budget, candidates, state.dropped, state.num_read, slot,
+            )  # fmt: skip
             if holds:
                 return changed
         limit = _least_mass_limit(state, slot, num_blocks, first, last, budget, score)
