@@ -13,9 +13,10 @@ The class of the rule names its step, the compiled pieces that the controller's 
 
     ORDER        third: out [slots] int64    ranks, as `OrderAction.rank`
     TEMPERATURE  third: out [slots] float64  temperatures, not yet clamped; the rule has `temperature_min`, `temperature_max`
-    KEEP         third: the slot             returns the slot's `KeepRule`; the rule has the other fields of `KeepAction`, [slots]
+    KEEP         third: out [slots] int64    `KeepRule`s; the rule has the other fields of `KeepAction`, [slots]
 
-Keep rules are asked slot by slot, so that a slot's blocks are in the cache once for prediction, choice and news.
+Each is asked once a step, never slot by slot: handing over a tuple counts a reference for each of its arrays, which for the
+arrays of one slot would take longer than the decision.
 
 A contract test holds `decide` and `step` together bit for bit. Views hold what observations hold, under the same names.
 """

@@ -18,8 +18,15 @@ from numba import njit
 from controllers.compiled import KeepView, OrderView, TemperatureView, decide
 from controllers.scheduling.ranking import LAST, ranks_of
 from sims import streams
+from sims.attend import attend
 from sims.clock import SimClock
-from sims.entropy_process import (
+from sims.entropy_process import LawTable
+from sims.executor import SimExecutor
+from sims.leap import COMPLETED, NUM_COLUMNS, Asked, Ledger, Limits, take_arrivals
+from sims.mass_process import MassLaw, MassState, forget_slot
+from sims.scalar_philox import philox_words, unit
+from sims.step_cost import StepRates, marginal_s, step_totals
+from sims.token_draws import (
     ENTROPY,
     ENTROPY_RAW,
     FRESH,
@@ -28,16 +35,10 @@ from sims.entropy_process import (
     TEMPERATURE,
     VARENTROPY,
     VARENTROPY_RAW,
-    LawTable,
     ProcessState,
     TokenDraws,
     draw_tokens,
 )
-from sims.executor import SimExecutor, attend
-from sims.leap import COMPLETED, NUM_COLUMNS, Asked, Ledger, Limits, take_arrivals
-from sims.mass_process import MassLaw, MassState, forget_slot
-from sims.scalar_philox import philox_words, unit
-from sims.step_cost import StepRates, marginal_s, step_totals
 from workbench.engine import slots as row
 from workbench.engine.kv_blocks import BlockPool, evict, release
 from workbench.engine.plant import EnginePlant
@@ -224,7 +225,7 @@ def _admit(
         sight.rings[:, :, s] = np.nan
         sight.fresh[:, s] = False
         sight.block_mass[s, :] = np.nan
-        tokens.counts[s, FRESH] = 1
+        tokens.counts[FRESH, s] = 1
         if masses is not None:
             forget_slot(masses, s)
 
@@ -347,10 +348,11 @@ def _run(
         if masses is not None:
             if num_decodes:
                 _see(decodes_flag, numbers, head_keep, sight)
-            sights = KeepView(
-                head_keep.flags[row.ACTIVE], head_keep.flags[row.JOINED], head_keep.flags[row.MEASURED],
-                pool.num_logical, sight.block_mass, c[MASS_WIDTH],
-            )  # fmt: skip
+                sights = KeepView(
+                    head_keep.flags[row.ACTIVE], head_keep.flags[row.JOINED], head_keep.flags[row.MEASURED],
+                    pool.num_logical, sight.block_mass, c[MASS_WIDTH],
+                )  # fmt: skip
+                decide(keep_rule, sights, which)
             evicts = num_decodes > 0 and keep_rule.evict.any()
             kv_read = np.full(n, -1.0)
             evicted = np.zeros((n, widest) if evicts else (0, 0), np.bool_)
@@ -358,7 +360,7 @@ def _run(
                 masses, mass_law, machine.seed, slot, request_id, start, num_tokens, samples, batch[row.B_BLOCKS], size,
                 which, keep_rule.mass_budget, keep_rule.block_budget_frac, keep_rule.sink_blocks,
                 keep_rule.recent_blocks, keep_rule.score, keep_rule.evict, sight.block_mass, np.zeros(n, np.bool_),
-                kv_read, dropped, evicted, keep_rule, sights,
+                kv_read, dropped, evicted, True,
             )  # fmt: skip
             if highest > HIGHEST_RULE:
                 raise ValueError("a keep rule of the compiled loop reads keys, which the simulator does not have")

@@ -8,38 +8,17 @@ Time, energy and bytes come from a `StepCost`, entropies and tokens from an `Ent
 from typing import Any
 
 import numpy as np
-from numba import njit
 
-from controllers.compiled import KeepView, decide
-from sims.entropy_process import (
-    END_SLOPE,
-    EntropyProcess,
-    LawTable,
-    ProcessState,
-    draw_tokens,
-    new_draws,
-    new_state,
-)
-from sims.mass_process import (
-    MassLaw,
-    MassProcess,
-    MassState,
-    choose_blocks,
-    draw_masses,
-    evict_dropped,
-    forget_slot,
-    keep_above_threshold,
-    mass_law,
-    new_mass_state,
-    told_masses,
-)
+from sims.attend import attend, attend_densely
+from sims.entropy_process import END_SLOPE, EntropyProcess, LawTable
+from sims.mass_process import MassLaw, MassProcess, MassState, forget_slot, mass_law, new_mass_state
 from sims.step_cost import StepCost, step_totals
+from sims.token_draws import ProcessState, draw_tokens, new_draws, new_state
 from workbench.engine.executor import Batch, StepResult
 from workbench.errors import InputError
 from workbench.protocols import KeepAction, KeepRule, SamplingAction
 from workbench.signals import BoolArray, FloatArray, IntArray
 
-LEAST_MASS = int(KeepRule.LEAST_MASS)
 NOTHING_EVICTED = np.zeros((0, 0), np.bool_)
 SEED_RANGE = 2**63  # compiled code takes the seed as int64
 
@@ -91,17 +70,17 @@ class SimExecutor:
     # What the model believes about each text, so that another replica can go on with it
 
     def texts(self) -> ProcessState:
-        """A copy of the entropy process's state, [slots]."""
+        """A copy of the entropy process's state."""
         return ProcessState(self._tokens.values.copy(), self._tokens.counts.copy())
 
     def go_on_with(self, slot: int, text: tuple[FloatArray, IntArray]) -> None:
-        """The slot's text is one that was begun elsewhere: its row of `texts` there."""
-        self._tokens.values[slot], self._tokens.counts[slot] = text
+        """The slot's text is one that was begun elsewhere: its column of `texts` there."""
+        self._tokens.values[:, slot], self._tokens.counts[:, slot] = text
 
     # What compiled runs read (`sims.leap`, `sims.controlled_leap`)
 
     def make_room(self, num_slots: int, num_blocks: int) -> None:
-        slots, width = self._tokens.values.shape[0], self._masses.mass.shape[1]
+        slots, width = self._tokens.values.shape[1], self._masses.mass.shape[1]
         if num_slots > slots or (self.mass is not None and num_blocks > width):
             self._grow(max(num_slots, slots), max(num_blocks, width))
 
@@ -128,7 +107,7 @@ class SimExecutor:
     # The Executor protocol
 
     def admit(self, request_id: int, slot: int) -> None:
-        slots, width = self._tokens.values.shape[0], self._masses.mass.shape[1]
+        slots, width = self._tokens.values.shape[1], self._masses.mass.shape[1]
         if slot >= slots:
             self._grow(max(slot + 1, 2 * slots), width)
         self._tokens.begin(slot)
@@ -208,7 +187,7 @@ class SimExecutor:
         """(block masses, rows of them that say something new, evicted blocks)."""
         rows, blocks = batch.slot.shape[0], int(batch.num_blocks.max())
         if blocks > self._masses.mass.shape[1]:
-            self._grow(self._tokens.values.shape[0], max(blocks, 2 * self._masses.mass.shape[1]))
+            self._grow(self._tokens.values.shape[1], max(blocks, 2 * self._masses.mass.shape[1]))
         masses, told = np.empty((rows, blocks)), np.zeros(rows, np.bool_)
         if keep is None:
             news = attend_densely(
@@ -235,103 +214,3 @@ class SimExecutor:
 def _copy_into(new: Any, old: Any) -> None:
     for fresh, stale in zip(new, old, strict=True):
         fresh[tuple(slice(0, size) for size in stale.shape)] = stale
-
-
-@njit(cache=True)
-def _refresh(state: MassState, law: MassLaw, seed: int, slot: int, request_id: int, num_blocks: int) -> bool:
-    """Draw masses anew where the block count has changed; every new block is kept at first."""
-    known = state.counted[slot]
-    if known == num_blocks:
-        return False
-    draw_masses(state, law, seed, slot, request_id, num_blocks)
-    for b in range(known, num_blocks):
-        state.kept[slot, b] = True
-    return True
-
-
-@njit(cache=True)
-def attend_densely(
-    state: MassState, law: MassLaw, seed: int, slot: IntArray, request_id: IntArray, start: IntArray,
-    num_tokens: IntArray, samples: BoolArray, num_blocks: IntArray, masses: FloatArray, told: BoolArray,
-) -> bool:  # fmt: skip
-    """Every block is read. Fills rows of `masses` and marks them in `told`; returns whether there are any."""
-    news = False
-    for i in range(slot.shape[0]):
-        if start[i] == 0:
-            forget_slot(state, slot[i])  # a new owner, or KV lost to preemption
-        if not (samples[i] and num_tokens[i] == 1 and start[i] > 0):
-            continue
-        fresh = _refresh(state, law, seed, slot[i], request_id[i], num_blocks[i])
-        if state.num_read[slot[i]] != num_blocks[i]:
-            fresh = True
-            state.kept[slot[i], : num_blocks[i]] = True
-        state.dropped[slot[i]], state.num_read[slot[i]] = 0.0, num_blocks[i]
-        if fresh:
-            told_masses(state, slot[i], num_blocks[i], masses[i])
-            told[i] = news = True
-    return news
-
-
-@njit(cache=True)
-def attend(
-    state: MassState, law: MassLaw, seed: int, slot: IntArray, request_id: IntArray, start: IntArray,
-    num_tokens: IntArray, samples: BoolArray, num_blocks: IntArray, block_size: int, rule: IntArray,
-    mass_budget: FloatArray, budget_frac: FloatArray, sinks: IntArray, recent: IntArray, score: FloatArray,
-    evict: BoolArray, masses: FloatArray, told: BoolArray, kv_read: FloatArray, dropped: FloatArray,
-    evicted: BoolArray, keep: Any = None, view: KeepView | None = None,
-) -> tuple[bool, int]:  # fmt: skip
-    """Apply each decoding row's keep rule. Fills masses, told, kv_read (tokens), dropped (mass) and evicted.
-
-    With `keep`, a controller's compiled step, the rule is asked for here and `masses` has a row a slot, not a batch row.
-    Returns (somebody has something to tell, the highest rule asked for).
-    """
-    news, highest, scores = False, 0, np.empty(masses.shape[1])
-    row_of = np.full(state.counted.shape[0], -1)
-    for i in range(slot.shape[0]):
-        row_of[slot[i]] = i
-    # Read out of the tuple once: at every use it would count references.
-    mass, counted, kept, num_gone, dropped_mass, num_read, threshold = (
-        state.mass, state.counted, state.kept, state.num_gone, state.dropped, state.num_read, state.threshold,
-    )  # fmt: skip
-    # By slot, so that memory is read in its order; rows know nothing of each other.
-    for s in range(row_of.shape[0]):
-        i = row_of[s]
-        if i < 0:
-            continue
-        blocks = num_blocks[i]
-        if start[i] == 0:
-            forget_slot(state, s)
-        if not (samples[i] and num_tokens[i] == 1 and start[i] > 0):
-            continue
-        law_of_row = decide(keep, view, s) if keep is not None else rule[s]
-        highest = max(highest, law_of_row)
-        fresh = counted[s] != blocks and _refresh(state, law, seed, s, request_id[i], blocks)
-        holds = law_of_row == LEAST_MASS and num_gone[s] == 0
-        changed = False
-        if holds:  # as `choose_blocks` begins, without the rest of the state
-            for b in range(blocks):
-                value = score[s, b]
-                scores[b] = value if value == value else np.inf
-            for b in range(min(sinks[s], blocks)):
-                scores[b] = np.inf
-            for b in range(min(max(recent[s], 1), blocks)):
-                scores[blocks - 1 - b] = np.inf
-            holds, changed = keep_above_threshold(
-                mass, kept, threshold, blocks, max(mass_budget[s], 0.0), scores, dropped_mass, num_read, s
-            )
-        if not holds:
-            changed = choose_blocks(
-                state, s, blocks, law_of_row, mass_budget[s], budget_frac[s], sinks[s], recent[s], score[s]
-            )  # fmt: skip
-        # The newest block is always read and holds what does not fill a block.
-        kv_read[i] = num_read[s] * block_size - (blocks * block_size - start[i] - 1)
-        dropped[i] = dropped_mass[s]
-        if fresh or changed:
-            if keep is None:
-                told_masses(state, s, blocks, masses[i])
-            else:
-                told_masses(state, s, blocks, masses[s, :blocks])
-            told[i] = news = True
-        if evict[s]:
-            evict_dropped(state, s, blocks, score[s], evicted[i])
-    return news, highest

@@ -16,24 +16,14 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
-from numba import njit
 from scipy.optimize import minimize
 from scipy.special import ndtri
 from scipy.stats import rankdata
 
-from sims.entropy_process import (
-    FRESH,
-    REGIMES,
-    KindLaw,
-    LawTable,
-    ProcessState,
-    draw_uniforms,
-    law_table,
-    new_state,
-    next_level,
-)
+from sims.entropy_process import REGIMES, KindLaw, law_table
 from sims.recorded import RecordedTokens
 from sims.shape_fit import fit_shapes, shape_errors
+from sims.token_draws import draw_uniforms, new_state, next_scores
 from workbench.errors import InputError
 from workbench.signals import FloatArray, IntArray
 
@@ -102,21 +92,16 @@ def _fit_kind(name: str, tokens: RecordedTokens, shapes: FloatArray, max_shapes:
 def simulated_levels(law: KindLaw, texts: int, tokens: int, seed: int) -> FloatArray:
     """[texts, tokens] latent levels y of the law at T = 1 without pruning, before center and scale."""
     table = law_table((replace(law, center=0.0, scale=1.0),), 2)
-    return _levels(table, new_state(1), seed, texts, tokens)
-
-
-@njit(cache=True)
-def _levels(table: LawTable, state: ProcessState, seed: int, texts: int, tokens: int) -> FloatArray:
-    out, uniform = np.empty((texts, tokens)), np.empty((3, tokens))
-    for r in range(texts):
-        state.counts[0, FRESH] = 1
-        draw_uniforms(seed, np.full(tokens, r), np.arange(tokens), uniform)
-        for k in range(tokens):
-            out[r, k] = next_level(
-                table.numbers, table.regimes, state.values, state.counts, seed, 0, r, k, 0, 0.0, uniform[0, k],
-                uniform[1, k],
-            )  # fmt: skip
-    return out
+    state, rows = new_state(texts), np.arange(texts)
+    kind, dropped = np.zeros(texts, np.int64), np.zeros(texts)
+    uniform, out = np.empty((3, texts)), np.empty((tokens, texts))
+    for k in range(tokens):
+        token = np.full(texts, k)
+        draw_uniforms(seed, rows, token, uniform)
+        next_scores(
+            table.numbers, table.regimes, state.values, state.counts, seed, rows, rows, token, kind, dropped, uniform, out[k]
+        )  # fmt: skip
+    return out.T
 
 
 def normal_scores(values: FloatArray) -> FloatArray:

@@ -21,21 +21,9 @@ import numpy as np
 from numba import njit
 from scipy.stats import rankdata, wasserstein_distance
 
-from sims.entropy_process import (
-    CENTER,
-    FRESH,
-    LAST_T,
-    RAW_H,
-    SCALE,
-    EntropyProcess,
-    LawTable,
-    ProcessState,
-    draw_uniforms,
-    new_state,
-    next_level,
-    shape_at,
-)
+from sims.entropy_process import RAW_H, EntropyProcess, LawTable
 from sims.recorded import RecordedTokens
+from sims.token_draws import FRESH, LAST_T, ProcessState, draw_uniforms, new_state, next_scores, shape_at
 from workbench.errors import InputError
 from workbench.signals import FloatArray, IntArray
 
@@ -140,19 +128,18 @@ def _twins(
     law: LawTable, state: ProcessState, seed: int, text: IntArray, token: IntArray, kind: IntArray, before: FloatArray,
     dropped: FloatArray, uniform: FloatArray,
 ) -> FloatArray:  # fmt: skip
-    out = np.empty(text.shape[0])
+    out, slot = np.empty(text.shape[0]), np.zeros(1, np.int64)
     for i in range(text.shape[0]):
-        k = kind[i]
         if i == 0 or text[i] != text[i - 1]:
-            state.counts[0, FRESH] = 1
+            state.counts[FRESH, 0] = 1
         else:
-            state.values[0, LAST_T] = before[i]
-        level = next_level(
-            law.numbers, law.regimes, state.values, state.counts, seed, 0, text[i], token[i], k, dropped[i],
-            uniform[0, i], uniform[1, i],
+            state.values[LAST_T, 0] = before[i]
+        here = slice(i, i + 1)
+        next_scores(
+            law.numbers, law.regimes, state.values, state.counts, seed, slot, text[here], token[here], kind[here],
+            dropped[here], uniform[:, here], out[here],
         )  # fmt: skip
-        score = (level - law.numbers[k, CENTER]) * law.numbers[k, SCALE]
-        out[i] = law.cloud[k, shape_at(score, law.edges, law.guide), RAW_H]
+        out[i] = law.cloud[kind[i], shape_at(out[i], law.edges, law.guide), RAW_H]
     return out
 
 

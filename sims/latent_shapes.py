@@ -22,7 +22,8 @@ import numpy as np
 from numba import njit
 
 from kernels.laws import SOLVE_ITERATIONS, SOLVE_TEMPERATURE_MAX, SOLVE_TEMPERATURE_MIN, SOLVE_TOLERANCE_NATS
-from workbench.signals import FloatArray
+from workbench.signals import FloatArray, IntArray
+from workbench.vector_math import exponentials, logarithms
 
 NUM_PARAMETERS = 3  # gap, slope, curvature
 
@@ -90,44 +91,74 @@ def level_counts(num_outcomes: int) -> FloatArray:
     return counts
 
 
-@njit(cache=True, inline="always")
-def tempered(gap: float, slope: float, curve: float, temperature: float, counts: FloatArray, mass: FloatArray):
-    """(Z, ln Z, H, V) at T > 0 as `moments` has them; `mass` [levels] is left with the weight of each level, for `draw_level`."""
-    inverse = 1.0 / temperature
-    weight = math.exp(-gap * inverse)
-    bend = math.exp(-curve * inverse)
-    factor = math.exp(-slope * inverse) * bend
-    square = bend * bend
-    total, first, second, i = 1.0, 0.0, 0.0, 0.0
-    mass[0] = 1.0
+@njit(cache=True, error_model="numpy")
+def tempered(shape: FloatArray, counts: FloatArray, cumulative: FloatArray, out: FloatArray) -> None:
+    """out [3, n]: (ln Z, H, V) as `moments` has them of n shapes [3, n], divided by their T.
+
+    `cumulative` [levels, n] is left with the weight of each level and those before it, for `draw_levels`. Shapes are the
+    inner loop, so that the vector unit takes several at a time.
+    """
+    n = shape.shape[1]
+    gap, slope, curve = shape[0], shape[1], shape[2]
+    work = np.empty((8, n))
+    weight, factor, square, total, first, second, exponent, scratch = (
+        work[0], work[1], work[2], work[3], work[4], work[5], work[6], work[7],
+    )  # fmt: skip
+    for i in range(n):
+        exponent[i] = -gap[i]
+    exponentials(exponent, weight, scratch)
+    for i in range(n):
+        exponent[i] = -(slope[i] + curve[i])
+    exponentials(exponent, factor, scratch)
+    for i in range(n):
+        exponent[i] = -2.0 * curve[i]
+    exponentials(exponent, square, scratch)
+    for i in range(n):
+        total[i] = cumulative[0, i] = 1.0
+        first[i] = second[i] = 0.0
     for level in range(1, counts.shape[0]):
-        y = -(gap + i * (slope + i * curve)) * inverse
-        here = counts[level] * weight
-        mass[level] = here
-        total += here
-        first += here * y
-        second += here * y * y
-        weight *= factor
-        factor *= square
-        i += 1.0
-    mean, log_total = first / total, math.log(total)
-    return total, log_total, max(log_total - mean, 0.0), max(second / total - mean * mean, 0.0)
+        x, count, here = level - 1.0, counts[level], cumulative[level]
+        for i in range(n):
+            y = -(gap[i] + x * (slope[i] + x * curve[i]))
+            mass = count * weight[i]
+            total[i] += mass
+            here[i] = total[i]
+            mass *= y
+            first[i] += mass
+            second[i] += mass * y
+            weight[i] *= factor[i]
+            factor[i] *= square[i]
+    log_total = out[0]
+    logarithms(total, log_total, scratch)
+    for i in range(n):
+        mean = first[i] / total[i]
+        out[1, i] = max(log_total[i] - mean, 0.0)
+        out[2, i] = max(second[i] / total[i] - mean * mean, 0.0)
 
 
-@njit(cache=True, inline="always")
-def draw_level(gap: float, slope: float, curve: float, counts: FloatArray, mass: FloatArray, need: float):
-    """(rank, its logit) where the summed weight of the ranks first exceeds `need`, from the masses of the levels."""
-    if need < 1.0 or counts.shape[0] == 1:
-        return 0, 0.0
-    need -= 1.0
-    level, placed = 1, 1
-    while level < counts.shape[0] - 1 and need >= mass[level]:
-        need -= mass[level]
-        placed += int(counts[level])
-        level += 1
-    inside = int(need / mass[level] * counts[level]) if mass[level] > 0.0 else 0
-    i = float(level - 1)
-    return placed + min(inside, int(counts[level]) - 1), -(gap + i * (slope + i * curve))
+@njit(cache=True, error_model="numpy")
+def draw_levels(
+    cumulative: FloatArray, counts: FloatArray, uniform: FloatArray, rank: IntArray, level: FloatArray
+) -> None:
+    """Rank [n] and its level [n] where the summed weight of the ranks first exceeds a share `uniform` of all of it."""
+    n, last = uniform.shape[0], counts.shape[0] - 1
+    work = np.empty((3, n))
+    need, below, upto = work[0], work[1], work[2]
+    for i in range(n):
+        need[i] = uniform[i] * cumulative[last, i]
+        below[i], upto[i], level[i] = 0.0, cumulative[0, i], 0.0
+    for j in range(last):
+        total, more = cumulative[j], cumulative[j + 1]
+        for i in range(n):
+            passed = need[i] >= total[i]
+            level[i] = j + 1.0 if passed else level[i]
+            below[i] = total[i] if passed else below[i]
+            upto[i] = more[i] if passed else upto[i]
+    for i in range(n):
+        here, size, mass = int(level[i]), counts[int(level[i])], upto[i] - below[i]
+        inside = (need[i] - below[i]) / mass * size if mass > 0.0 else 0.0
+        # Level j > 0 begins at rank 2^(j - 1).
+        rank[i] = ((1 << here) >> 1) + min(int(inside), int(size) - 1)
 
 
 @njit(cache=True)

@@ -15,20 +15,20 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from sims.entropy_process import (
+from sims.entropy_process import LawTable
+from sims.executor import SimExecutor
+from sims.step_cost import StepRates, step_totals
+from sims.token_draws import (
     ENTROPY,
     ENTROPY_RAW,
     FRESH,
     SURPRISAL_RAW,
     TEMPERATURE,
-    LawTable,
     ProcessState,
     TokenDraws,
     draw_tokens,
     new_draws,
 )
-from sims.executor import SimExecutor
-from sims.step_cost import StepRates, step_totals
 from workbench.engine.batching import form_batch
 from workbench.engine.kv_blocks import BlockPool, allocate, release
 from workbench.engine.plant import EnginePlant
@@ -186,7 +186,7 @@ def _admit(asked: Asked, limits: Limits, slots: Slots, ledger: Ledger, tokens: P
         slots.computed[s] = slots.generated[s] = slots.since_admission[s] = slots.lost_tokens[s] = 0
         slots.order[c[READY]] = s
         c[READY] += 1
-        tokens.counts[s, FRESH] = 1
+        tokens.counts[FRESH, s] = 1
 
 
 @njit(cache=True)

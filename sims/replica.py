@@ -14,8 +14,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from sims.entropy_process import ProcessState
 from sims.executor import SimExecutor
+from sims.token_draws import ProcessState
 from workbench.engine.clock import Clock
 from workbench.engine.config import EngineConfig
 from workbench.engine.executor import Executor
@@ -86,7 +86,7 @@ class ReplicaEngine(EnginePlant):
         for slot in np.flatnonzero(self.occupied):
             r = int(self.request_id[slot])
             fleet.lost_tokens[r] = max(fleet.lost_tokens[r], self.lost_tokens[slot], self.computed[slot])
-            fleet.texts[r] = texts.values[slot], texts.counts[slot]
+            fleet.texts[r] = texts.values[:, slot], texts.counts[:, slot]
             self._leave(int(slot), RequestStatus.WAITING)
             self.backlog.append(r)
         back = sorted([*self.backlog, *self.inbox])

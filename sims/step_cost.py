@@ -143,10 +143,11 @@ def looked_up(table: FloatArray, index: int) -> float:
 
 
 @njit(cache=True, inline="always")
-def attention_s(rates: StepRates, start: int, tokens: int, kv_read: float) -> tuple[float, float, float]:
+def attention_s(
+    window: int, kv_s_per_token: float, pair_s: float, start: int, tokens: int, kv_read: float
+) -> tuple[float, float, float]:
     """(seconds, pairs, KV tokens a dense pass reads) of one row. `kv_read` cached tokens; negative: all of them."""
     end = start + tokens
-    window = rates.window_tokens
     if window > 0:
         first = start if start < window else window - 1
         dense = float(first + tokens)
@@ -158,7 +159,7 @@ def attention_s(rates: StepRates, start: int, tokens: int, kv_read: float) -> tu
     read = dense if kv_read < 0.0 else min(kv_read, dense)
     if tokens == 1:
         pairs = read
-    return read * rates.kv_s_per_token + max(0.0, pairs - read) * rates.pair_s, pairs, dense
+    return read * kv_s_per_token + max(0.0, pairs - read) * pair_s, pairs, dense
 
 
 @njit(cache=True)
@@ -171,16 +172,20 @@ def step_totals(
     numbers to that sum, gets the same bits.
     """
     tokens, drawn = 0, 0
+    # Read out of the tuple once: at every use it would count references.
+    window, kv_s_per_token, pair_s, chunk_s = rates.window_tokens, rates.kv_s_per_token, rates.pair_s, rates.chunk_s
     decode_read, chunks_s, pairs, read, dense = 0.0, 0.0, 0.0, 0.0, 0.0
     for i in range(start.shape[0]):
         tokens += num_tokens[i]
         drawn += samples[i]
-        seconds, row_pairs, row_dense = attention_s(rates, start[i], num_tokens[i], kv_read_tokens[i])
+        seconds, row_pairs, row_dense = attention_s(
+            window, kv_s_per_token, pair_s, start[i], num_tokens[i], kv_read_tokens[i]
+        )
         row_read = row_dense if kv_read_tokens[i] < 0.0 else min(kv_read_tokens[i], row_dense)
         if num_tokens[i] == 1:
             decode_read += row_read
         else:
-            chunks_s += seconds + rates.chunk_s
+            chunks_s += seconds + chunk_s
         pairs += row_pairs
         dense += row_dense
         read += row_read
@@ -217,8 +222,9 @@ def marginal_s(rates: StepRates, start: IntArray, num_tokens: IntArray) -> Float
     slope = (rates.dense_s[last] - rates.dense_s[min(1, last)]) / max(1, last - 1)
     rows = rates.output_s.shape[0] - 1
     per_row = rates.row_s + (rates.output_s[rows] - rates.output_s[0]) / rows
+    window, kv_s_per_token, pair_s = rates.window_tokens, rates.kv_s_per_token, rates.pair_s
     out = np.empty(start.shape[0])
     for i in range(start.shape[0]):
-        seconds, _, _ = attention_s(rates, start[i], num_tokens[i], -1.0)
+        seconds, _, _ = attention_s(window, kv_s_per_token, pair_s, start[i], num_tokens[i], -1.0)
         out[i] = num_tokens[i] * slope + per_row + seconds
     return out

@@ -61,21 +61,14 @@ class LeastMass:
 
     def step(self, state: MassState, observation: KeepObservation) -> tuple[MassState, KeepAction]:
         num_slots, max_blocks = observation.block_mass.shape
-        predicted = np.empty((num_slots, max_blocks))
-        since = state.steps_since_refresh.copy()
-        rule = _predict(
-            observation.active,
-            observation.joined,
-            observation.measured,
-            observation.num_blocks,
-            observation.block_mass,
-            state.predicted_mass,
-            predicted,
-            since,
-            self.weight,
-            0 if self.evict else self.refresh_steps,
-            self.evict,
-        )
+        known = min(max_blocks, state.predicted_mass.shape[1])
+        predicted = np.full((num_slots, max_blocks), np.nan)
+        predicted[:, :known] = state.predicted_mass[:, :known]
+        since, rule = state.steps_since_refresh.copy(), np.empty(num_slots, np.int64)
+        _predict(
+            observation.active, observation.joined, observation.measured, observation.num_blocks, observation.block_mass,
+            max_blocks, predicted, since, self.weight, 0 if self.evict else self.refresh_steps, self.evict, rule,
+        )  # fmt: skip
         budget, share, sinks, recent, evict = _same_in_every_row(
             num_slots, self.mass_budget, self.sink_blocks, self.recent_blocks, self.evict
         )
@@ -101,7 +94,6 @@ class LeastMass:
         return LeastMassRule(
             float(self.weight), 0 if self.evict else self.refresh_steps,
             state.steps_since_refresh.copy(), score, budget.copy(), share.copy(), sinks.copy(), recent.copy(), evict.copy(),
-            np.empty(score.shape[1]),
         )  # fmt: skip
 
 
@@ -126,65 +118,51 @@ def _same_in_every_row(num_slots: int, *values: float) -> tuple[np.ndarray, ...]
 
 
 @njit(cache=True)
-def _predict(active, joined, measured, num_blocks, mass, old, new, since, weight, refresh_steps, evict):
-    num_slots, width = new.shape
-    old_width = min(old.shape[1], width)
-    rule, unread = np.full(num_slots, KEEP_ALL, dtype=np.int64), np.empty(width)
-    for i in range(num_slots):
-        known_width = 0 if active[i] and joined[i] else old_width
-        for b in range(known_width):
-            new[i, b] = old[i, b]
-        for b in range(known_width, width):
-            new[i, b] = np.nan
-        if active[i]:
-            rule[i] = _predict_row(
-                i, joined[i], measured[i], min(num_blocks[i], width), mass, new, since, weight, refresh_steps, evict, unread,
-            )  # fmt: skip
-    return rule
-
-
-@njit(cache=True, forceinline=True)
-def _predict_row(i, joined, measured, count, mass, new, since, weight, refresh_steps, evict, unread):
-    """Take in what was measured of slot i's `count` blocks; returns the rule for its next step. unread: room for `count`."""
-    if joined:
-        since[i] = 0
-    if measured:
-        # No loop branches, and all but the sum are vectorised. It is in four parts, because one would wait for itself.
-        h0, h1, h2, h3, fours = 0.0, 0.0, 0.0, 0.0, count // 4
-        if not evict:
+def _predict(active, joined, measured, num_blocks, mass, width, score, since, weight, refresh_steps, evict, out):
+    """Take in what was measured of each slot's blocks, of which `width` are shown; out [slots]: rules for the next step."""
+    unread = np.empty(width)
+    for i in range(active.shape[0]):
+        out[i] = KEEP_ALL
+        if not active[i]:
+            continue
+        if joined[i]:
+            since[i] = 0
+            for b in range(score.shape[1]):
+                score[i, b] = np.nan
+        if measured[i]:
+            # No loop branches, and all but the sum are vectorised. It is in four parts, because one would wait for itself.
+            count = min(num_blocks[i], width)
+            h0, h1, h2, h3, fours = 0.0, 0.0, 0.0, 0.0, count // 4
+            if not evict:
+                for b in range(count):
+                    a, p = mass[i, b], score[i, b]
+                    known = 0.0 if p != p else p
+                    unread[b] = known if a != a else 0.0
+                for four in range(fours):
+                    h0 += unread[4 * four]
+                    h1 += unread[4 * four + 1]
+                    h2 += unread[4 * four + 2]
+                    h3 += unread[4 * four + 3]
+                for rest in range(count % 4):
+                    h0 += unread[4 * fours + rest]
+            share = 1.0 - min((h0 + h1) + (h2 + h3), 1.0)
+            # A block not read keeps its prediction, one never seen takes what is measured.
             for b in range(count):
-                a, p = mass[i, b], new[i, b]
-                known = 0.0 if p != p else p
-                unread[b] = known if a != a else 0.0
-            for four in range(fours):
-                h0 += unread[4 * four]
-                h1 += unread[4 * four + 1]
-                h2 += unread[4 * four + 2]
-                h3 += unread[4 * four + 3]
-            for rest in range(count % 4):
-                h0 += unread[4 * fours + rest]
-        share = 1.0 - min((h0 + h1) + (h2 + h3), 1.0)
-        # A block not read keeps its prediction, one never seen takes what is measured.
-        for b in range(count):
-            a, p = mass[i, b] * share, new[i, b]
-            moved = a if math.isnan(p) else p + weight * (a - p)
-            new[i, b] = p if math.isnan(a) else moved
-    since[i] += 1
-    if refresh_steps > 0 and since[i] >= refresh_steps:
-        since[i] = 0
-        return KEEP_ALL
-    return LEAST
+                a, p = mass[i, b] * share, score[i, b]
+                moved = a if math.isnan(p) else p + weight * (a - p)
+                score[i, b] = p if math.isnan(a) else moved
+        since[i] += 1
+        if refresh_steps > 0 and since[i] >= refresh_steps:
+            since[i] = 0
+        else:
+            out[i] = LEAST
 
 
-@njit(cache=True, forceinline=True)
-def _decide(rule, view, slot):
-    score, joined = rule.score, view.joined[slot]
-    if joined:
-        for b in range(score.shape[1]):
-            score[slot, b] = np.nan
-    return _predict_row(
-        slot, joined, view.measured[slot], min(view.num_blocks[slot], view.shown_width), view.block_mass, score,
-        rule.since, rule.weight, rule.refresh_steps, rule.evict[0], rule.unread,
+@njit(cache=True)
+def _decide(rule, view, out):
+    _predict(
+        view.active, view.joined, view.measured, view.num_blocks, view.block_mass, view.shown_width, rule.score,
+        rule.since, rule.weight, rule.refresh_steps, rule.evict[0], out,
     )  # fmt: skip
 
 
@@ -200,7 +178,6 @@ class LeastMassRule(NamedTuple):
     sink_blocks: IntArray
     recent_blocks: IntArray
     evict: BoolArray
-    unread: FloatArray  # [width] scratch
 
     decide = _decide
 

@@ -4,17 +4,9 @@ import numpy as np
 import pytest
 from scipy.stats import kstest, norm
 
-from sims.entropy_process import (
-    CLOUD,
-    REGIME,
-    EntropyProcess,
-    KindLaw,
-    draw_tokens,
-    law_table,
-    new_draws,
-    new_state,
-)
+from sims.entropy_process import CLOUD, EntropyProcess, KindLaw, law_table
 from sims.latent_shapes import moments
+from sims.token_draws import REGIME, draw_tokens, new_draws, new_state
 from workbench.errors import InputError
 
 N = 1000
@@ -149,7 +141,7 @@ def test_regimes_dwell_as_long_as_stated():
             table, N, state, 5, rows, rows, np.full(500, k), np.zeros(500, np.int64), np.ones(500, bool), np.zeros(500),
             np.ones(500), off, off, off, off, 0.0, np.inf, new_draws(500),
         )  # fmt: skip
-        seen.append(state.counts[:, REGIME].copy())
+        seen.append(state.counts[REGIME].copy())
     # A new regime is the old one again in a quarter of the switches.
     changes = np.mean(np.diff(np.array(seen), axis=0) != 0)
     assert changes == pytest.approx(0.75 / 20.0, rel=0.06)

@@ -7,14 +7,17 @@ from hypothesis import strategies as st
 
 from kernels.reference_numpy import logit_stats
 from sims.latent_shapes import (
+    draw_levels,
     draw_rank,
     expanded,
     kept_outcomes,
+    level_counts,
     moments,
     num_levels,
     prefix_weight,
     raw_moments,
     solve_temperature,
+    tempered,
 )
 from workbench.signals import entropy_and_varentropy
 
@@ -103,3 +106,22 @@ def test_the_twin_that_live_decoding_uses_agrees():
     np.testing.assert_allclose(ours[:, 1], stats.entropy_nats, atol=1e-5)
     np.testing.assert_allclose(ours[:, 2], stats.varentropy_nats2, atol=1e-4)
     np.testing.assert_allclose(raw_moments(shapes, n)[:, 1], stats.entropy_raw_nats, atol=1e-5)
+
+
+@given(st.lists(st.tuples(SHAPES, st.floats(0.05, 20.0)), min_size=1, max_size=9), SIZES, st.integers(0, 2**31))
+def test_many_shapes_at_once_are_those_one_by_one(cases, n, seed):
+    scaled = np.array([shape / t for shape, t in cases]).T.copy()
+    sizes = level_counts(n)
+    cumulative, out = np.empty((sizes.size, len(cases))), np.empty((3, len(cases)))
+    tempered(scaled, sizes, cumulative, out)
+    u = np.random.default_rng(seed).random(len(cases))
+    rank, level = np.empty(len(cases), np.int64), np.empty(len(cases))
+    draw_levels(cumulative, sizes, u, rank, level)
+    for i, (shape, t) in enumerate(cases):
+        np.testing.assert_allclose(out[:, i], moments(*shape, t, n), rtol=1e-9, atol=1e-11)
+        z = expanded(shape, n) / t
+        share = np.cumsum(np.exp(z)) / np.exp(z).sum()
+        # The rank's own share of the mass contains u, up to rounding.
+        assert share[rank[i]] >= u[i] - 1e-12
+        assert rank[i] == 0 or share[rank[i] - 1] <= u[i] + 1e-12
+        assert level[i] == (np.floor(np.log2(rank[i])) + 1 if rank[i] else 0)

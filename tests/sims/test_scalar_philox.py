@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from scipy.special import ndtri
 
 from kernels.philox import random_words, uniform, uniform_fine
-from sims.scalar_philox import normal_quantile, philox_words, unit, unit_fine
+from sims.scalar_philox import normal_quantile, normal_quantiles, philox_words, unit, unit_fine
 
 WORDS = st.integers(0, 2**32 - 1)
 
@@ -28,3 +28,6 @@ def test_fine_draws_are_those_of_the_array_generator():
 def test_normal_quantile_against_scipy():
     u = np.concatenate([np.linspace(1e-6, 1 - 1e-6, 2001), [2.0**-47, 1e-12, 1 - 2.0**-47]])
     np.testing.assert_allclose([normal_quantile(v) for v in u], ndtri(u), rtol=1e-12, atol=1e-13)
+    out = np.empty(u.size)
+    normal_quantiles(u, out)
+    np.testing.assert_array_equal(out, [normal_quantile(v) for v in u])

@@ -18,6 +18,7 @@ SHOWN = (
     "output_tokens_per_s", "energy_per_token_j", "kv_read_frac", "entropy_error_nats", "nll_nats", "tau_per_busy_s",
 )  # fmt: skip
 NEGLIGIBLE = 0.001  # shown as no change, whatever its interval
+MANY = 10.0  # changes from a thousand per cent on are written as factors: a cell has no room for six digits
 FULL_COLOUR = 0.3  # a change of thirty per cent has the full colour
 
 
@@ -90,10 +91,11 @@ def _cell(metric: Metric, cell: CellFigures, code: str) -> HeatCell:
         detail = f"from zero to {value_text(metric, figure)} ({interval_text(metric, figure)})"
         return HeatCell("0 →", "", "grey", 0.0, detail)
     detail = f"{change_text(relative)}, {relative.method or relative.reason}; now {value_text(metric, figure)}"
-    text = _bare(relative.value)
+    written = _times if relative.value >= MANY else _bare
+    text = written(relative.value)
     if relative.low is None or relative.high is None:
         return HeatCell(text, "?", "grey", 0.0, detail)
-    interval = f"{_bare(relative.low)} {_bare(relative.high)}"
+    interval = f"{written(relative.low)} {written(relative.high)}".replace(" ×", " ")
     if relative.covers_zero or abs(relative.value) < NEGLIGIBLE:
         return HeatCell(text, interval, "grey", 0.0, detail)
     good = (relative.value < 0.0) == (metric.better != "higher")
@@ -101,6 +103,10 @@ def _cell(metric: Metric, cell: CellFigures, code: str) -> HeatCell:
     mechanism = metric.better == "neither" or (metric.name == "nll_nats" and (good or "T" in code))
     css = "moved" if mechanism else "better" if good else "worse"
     return HeatCell(text, interval, css, round(strength, 3), detail)
+
+
+def _times(value: float) -> str:
+    return f"×{digits(1.0 + value)}"
 
 
 def _bare(value: float) -> str:
