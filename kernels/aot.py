@@ -30,6 +30,7 @@ from triton.compiler import ASTSource
 from kernels import (
     axis_sketch,
     block_bounds,
+    chunk_attention,
     gelu,
     kv_write,
     layer_norm,
@@ -38,6 +39,7 @@ from kernels import (
     reveal_prefix,
     rms_norm,
     rotary,
+    sampling_laws,
     swiglu,
     topk_entropy,
 )
@@ -45,8 +47,10 @@ from kernels.launch import Shipped
 
 MODULES = (
     logit_stats,
+    sampling_laws,
     topk_entropy,
     paged_attention,
+    chunk_attention,
     axis_sketch,
     block_bounds,
     kv_write,

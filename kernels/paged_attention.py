@@ -1,6 +1,6 @@
-"""Triton paged attention: decode with a block keep-list and the mass of each block, and prefill chunks.
+"""Triton paged attention: decode with a block keep-list and the mass of each block.
 
-Decode. Program (row, KV head, split) walks its share of the row's blocks, 16 tokens or more at a time, for all query
+Program (row, KV head, split) walks its share of the row's blocks, 16 tokens or more at a time, for all query
 heads of the group together, with the usual running maximum. Beside the partial output it stores, per query head and
 block, the log-sum-exp of the block's scores; a second kernel merges the splits and turns those into masses
 
@@ -18,8 +18,6 @@ from torch import Tensor
 
 from kernels.launch import FLOATS, POINTER, Shipped, check, next_power_of_2, num_splits
 from kernels.reference.attention import AttentionOutput, check_cache, check_table
-
-CHUNK_TILE = 32  # keys a prefill program scores at once
 
 
 @triton.jit
@@ -148,75 +146,7 @@ def merge_kernel(
         tl.store(at, tl.exp(block_lse - safe_lse), mask=b < max_blocks)
 
 
-@triton.jit
-def chunk_kernel(
-    q_ptr,
-    k_ptr,
-    v_ptr,
-    table_ptr,
-    out_ptr,
-    scale,
-    tokens,
-    start,
-    window,
-    num_blocks,
-    kv_heads,
-    group,
-    head_size,
-    block_size,
-    CAUSAL: tl.constexpr,
-    QUERIES: tl.constexpr,
-    TILE: tl.constexpr,
-    HEAD: tl.constexpr,
-    PRECISION: tl.constexpr,
-    DOT: tl.constexpr,
-):
-    """Program (tile of queries, head): attention of a chunk over the sequence's pages."""
-    head = tl.program_id(1)
-    heads = kv_heads * group
-    i, d = tl.program_id(0) * QUERIES + tl.arange(0, QUERIES), tl.arange(0, HEAD)
-    q_ok = (i[:, None] < tokens) & (d[None, :] < head_size)
-    q_at = (i.to(tl.int64)[:, None] * heads + head) * head_size + d[None, :]
-    q = tl.load(q_ptr + q_at, mask=q_ok, other=0.0).to(DOT)
-    position = start + i
-    length = start + tokens
-    end = length
-    if CAUSAL:
-        end = tl.minimum(length, start + (tl.program_id(0) + 1) * QUERIES)
-    begin = 0
-    if window > 0:
-        begin = tl.maximum(start + tl.program_id(0) * QUERIES - window + 1, 0) // TILE * TILE
-    m = tl.full([QUERIES], float("-inf"), tl.float32)
-    total = tl.zeros([QUERIES], tl.float32)
-    acc = tl.zeros([QUERIES, HEAD], tl.float32)
-    stride = (kv_heads * head_size).to(tl.int64)
-    for first in range(begin, end, TILE):
-        key = first + tl.arange(0, TILE)
-        physical = tl.load(table_ptr + key // block_size, mask=key < length, other=0).to(tl.int64)
-        there = (key < length) & (physical >= 0) & (physical < num_blocks)
-        at = (physical * block_size + key % block_size) * stride + (head // group) * head_size
-        at = at[:, None] + d[None, :]
-        k = tl.load(k_ptr + at, mask=there[:, None] & (d[None, :] < head_size), other=0.0).to(DOT)
-        scores = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale
-        seen = there[None, :] & (i[:, None] < tokens)
-        if CAUSAL:
-            seen = seen & (key[None, :] <= position[:, None])
-        if window > 0:
-            seen = seen & (key[None, :] > position[:, None] - window)
-        scores = tl.where(seen, scores, float("-inf"))
-        new_m = tl.maximum(m, tl.max(scores, axis=1))
-        safe_m = tl.where(new_m > float("-inf"), new_m, 0.0)
-        p = tl.exp(scores - safe_m[:, None])
-        w = tl.exp(tl.where(m > float("-inf"), m - safe_m, -120.0))
-        v = tl.load(v_ptr + at, mask=there[:, None] & (d[None, :] < head_size), other=0.0).to(DOT)
-        acc = acc * w[:, None] + tl.dot(p.to(DOT), v, input_precision=PRECISION)
-        total = total * w + tl.sum(p, axis=1)
-        m = new_m
-    out = acc / tl.where(total > 0.0, total, 1.0)[:, None]
-    tl.store(out_ptr + q_at, out.to(out_ptr.dtype.element_ty), mask=q_ok)
-
-
-def _check_pages(q: Tensor, k_cache: Tensor, v_cache: Tensor) -> int:
+def check_pages(q: Tensor, k_cache: Tensor, v_cache: Tensor) -> int:
     group = check_cache(q, k_cache, v_cache)
     for name, tensor in (("q", q), ("k_cache", k_cache), ("v_cache", v_cache)):
         check(name, tensor, FLOATS, [None] * tensor.ndim, q)
@@ -224,19 +154,6 @@ def _check_pages(q: Tensor, k_cache: Tensor, v_cache: Tensor) -> int:
     if block_size & (block_size - 1):
         raise ValueError(f"block_size must be a power of two, got {block_size}")
     return group
-
-
-def _precision(dtype: torch.dtype) -> str:
-    """How float32 products run: three TF32 products (float32 accuracy on tensor cores), plain float32 on AMD."""
-    if dtype != torch.float32:
-        return "tf32"
-    return "ieee" if torch.version.hip else "tf32x3"
-
-
-def _queries(dtype: torch.dtype, head: int) -> int:
-    """Queries a prefill program takes, as many as its registers hold."""
-    few = 32 if head <= 64 else 16
-    return few if dtype == torch.float32 else 2 * few
 
 
 def _decode_warps(dtype: torch.dtype) -> int:
@@ -257,7 +174,7 @@ def _decode_precision(dtype: torch.dtype) -> str:
 DOT_TYPES = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16, torch.float16: tl.float16}
 
 
-def _dot_type(q: Tensor) -> tl.dtype:
+def dot_type(q: Tensor) -> tl.dtype:
     """What the products run in: the cache's dtype; float32 in the interpreter, which multiplies the bits of a bf16."""
     return tl.float32 if q.device.type == "cpu" else DOT_TYPES[q.dtype]
 
@@ -278,7 +195,7 @@ def paged_attention(
     On a GPU values inside block_table and keep are not checked, since that would wait for the device: a block index out
     of range counts as dropped, and a head with nothing left gives out 0 and log_sum_exp -inf, never NaN.
     """
-    group = _check_pages(q, k_cache, v_cache)
+    group = check_pages(q, k_cache, v_cache)
     num_blocks, block_size, kv_heads, head_size = k_cache.shape
     rows, heads = q.shape[:2]
     check("block_table", block_table, torch.int32, (rows, None), q)
@@ -303,7 +220,7 @@ def paged_attention(
         q, k_cache, v_cache, block_table, context_tokens, q if keep is None else keep.view(torch.int8), part, part_lse,
         mass, scale, window_tokens or 0, num_blocks, kv_heads, group, head_size, max_blocks, splits,
         HAS_KEEP=keep is not None, BLOCK_SIZE=block_size, TILE_BLOCKS=tile_blocks,
-        GROUP=max(16, next_power_of_2(group)), HEAD=head, PRECISION=_decode_precision(q.dtype), DOT=_dot_type(q),
+        GROUP=max(16, next_power_of_2(group)), HEAD=head, PRECISION=_decode_precision(q.dtype), DOT=dot_type(q),
         num_warps=_decode_warps(q.dtype),
     )  # fmt: skip
     merge_kernel[(rows, heads)](
@@ -315,45 +232,11 @@ def paged_attention(
     return AttentionOutput(out, lse, mass)
 
 
-def chunk_attention(
-    q: Tensor,
-    k_cache: Tensor,
-    v_cache: Tensor,
-    block_table: Tensor,
-    start: int,
-    *,
-    scale: float,
-    causal: bool = True,
-    window_tokens: int | None = None,
-) -> Tensor:
-    """Attention of one sequence's chunk; shapes, meaning and errors as `reference.chunk_attention`."""
-    group = _check_pages(q, k_cache, v_cache)
-    num_blocks, block_size, kv_heads, head_size = k_cache.shape
-    tokens, heads = q.shape[:2]
-    check("block_table", block_table, torch.int32, (None,), q)
-    length = start + tokens
-    if start < 0 or length > block_table.shape[0] * block_size:
-        raise ValueError(f"chunk [{start}, {length}) does not fit {block_table.shape[0]} blocks of {block_size} tokens")
-    if q.device.type == "cpu":
-        check_table(block_table[None], torch.tensor([length]), num_blocks, block_size)
-    out = torch.empty_like(q)
-    if tokens == 0:
-        return out
-    head = max(16, next_power_of_2(head_size))
-    queries = min(_queries(q.dtype, head), max(16, next_power_of_2(tokens)))
-    chunk_kernel[(-(-tokens // queries), heads)](
-        q, k_cache, v_cache, block_table, out, scale, tokens, start, window_tokens or 0, num_blocks, kv_heads, group,
-        head_size, block_size, CAUSAL=causal, QUERIES=queries, TILE=CHUNK_TILE, HEAD=head,
-        PRECISION=_precision(q.dtype), DOT=_dot_type(q), num_warps=4 if head <= 64 else 8,
-    )  # fmt: skip
-    return out
-
-
 def shipped() -> list[Shipped]:
     """Configurations launched on a GPU: bf16 and fp32, head sizes 64 and 128, blocks of 16, with and without a keep-list."""
     configurations = []
     for dtype in (torch.bfloat16, torch.float32):
-        pointer, precision = POINTER[dtype], _precision(dtype)
+        pointer = POINTER[dtype]
         for head in (64, 128):
             for has_keep in (False, True):
                 configurations.append(
@@ -369,17 +252,6 @@ def shipped() -> list[Shipped]:
                         _decode_warps(dtype),
                     )
                 )  # fmt: skip
-            configurations.append(
-                Shipped(
-                    chunk_kernel, f"chunk {pointer[1:]} {head}",
-                    {"q_ptr": pointer, "k_ptr": pointer, "v_ptr": pointer, "table_ptr": "*i32", "out_ptr": pointer,
-                     "scale": "fp32", "tokens": "i32", "start": "i32", "window": "i32", "num_blocks": "i32",
-                     "kv_heads": "i32", "group": "i32", "head_size": "i32", "block_size": "i32"},
-                    {"CAUSAL": True, "QUERIES": _queries(dtype, head), "TILE": CHUNK_TILE, "HEAD": head, "PRECISION": precision,
-                     "DOT": DOT_TYPES[dtype]},
-                    4 if head <= 64 else 8,
-                )
-            )  # fmt: skip
             configurations.append(
                 Shipped(
                     merge_kernel, f"merge {pointer[1:]} {head}",

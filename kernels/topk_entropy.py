@@ -13,7 +13,7 @@ from torch import Tensor
 
 from kernels.launch import FLOATS, Shipped, check, next_power_of_2
 from kernels.laws import TopkEntropy, check_topk
-from kernels.logit_stats import BLOCK, head_sums, load_logits, order_key, tempered_moments
+from kernels.logit_rows import BLOCK, head_sums, load_logits, order_key, tempered_moments
 
 
 @triton.jit

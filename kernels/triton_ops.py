@@ -5,7 +5,7 @@ from typing import Any
 
 import triton
 
-from kernels import axis_sketch, block_bounds, logit_stats, paged_attention
+from kernels import axis_sketch, block_bounds, chunk_attention, logit_stats, paged_attention
 from kernels.gelu import gelu
 from kernels.kv_write import kv_write
 from kernels.layer_norm import layer_norm
@@ -19,7 +19,7 @@ OPS: dict[str, Callable[..., Any]] = {
     "logit_stats": logit_stats.logit_stats,
     "topk_entropy": topk_entropy,
     "paged_attention": paged_attention.paged_attention,
-    "chunk_attention": paged_attention.chunk_attention,
+    "chunk_attention": chunk_attention.chunk_attention,
     "kv_write": kv_write,
     "rms_norm": rms_norm,
     "layer_norm": layer_norm,

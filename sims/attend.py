@@ -284,16 +284,14 @@ def tell(
 
     A row of `out` for each row, or with `by_slot` for each slot, where what lies behind the slot's blocks is left as it is.
     """
+    shown = np.array([np.nan, 1.0])  # looked up, because half of the branches would be guessed wrong
     for i in range(slot.shape[0]):
         if not told[i]:
             continue
         s, count, place = slot[i], num_blocks[i], slot[i] if by_slot else i
         scale = 1.0 / (1.0 - dropped[s])
         for b in range(count):
-            out[place, b] = mass[s, b] * scale
-        for b in range(count):
-            if not kept[s, b] or gone[s, b]:
-                out[place, b] = np.nan
+            out[place, b] = mass[s, b] * scale * shown[int(kept[s, b]) & ~int(gone[s, b])]
         if not by_slot:
             for b in range(count, out.shape[1]):
                 out[place, b] = np.nan

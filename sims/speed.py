@@ -1,8 +1,9 @@
 """How fast the simulator runs: the two scenarios of `workbench bench sim`.
 
 Both run in compiled code: without controllers many steps in one leap (`sims.leap`), with three of them every step with the
-controllers' own compiled steps between (`sims.controlled_leap`). A controlled step of 256 sequences spends about two fifths of
-its time on drawing the tokens, a third on block masses, predictions and choices, the rest on the engine's tables.
+controllers' own compiled steps between (`sims.controlled_leap`). A controlled step of 256 sequences spends about three
+tenths of its time on drawing the tokens, a quarter on block masses and choices, a fifth in the loop with the controllers' own
+steps, the rest on the engine's tables.
 """
 
 import time

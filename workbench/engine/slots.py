@@ -159,7 +159,8 @@ def settle(
         rings[place, 0, s], rings[place, 1, s], rings[place, 2, s] = h_raw[i], v_raw[i], h[i]
         rings[place, 3, s], rings[place, 4, s], rings[place, 5, s] = v[i], surprisal[i], temperature[i]
         ring_step[place, s] = step
-        fresh[:, s] = True
+        for point in range(fresh.shape[0]):
+            fresh[point, s] = True
         numbers[GENERATED, s] += 1
         numbers[KNOWN, s] += 1
         numbers[SINCE_ADMISSION, s] += 1

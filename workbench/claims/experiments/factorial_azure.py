@@ -13,8 +13,8 @@ def case() -> Case:
         name="H100, Llama-3-8B, Azure conversation",
         trace=find_trace(None),
         num_rows=19_366,
-        requests=(60, 120),
-        seeds=(6, 8),
+        requests=(180, 180),
+        seeds=(24, 24),
         cells=(
             (("tight", 1.2),),
             tuple((memory, load) for memory in ("ample", "tight") for load in (0.6, 0.95, 1.2)),
