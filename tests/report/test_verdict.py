@@ -106,3 +106,16 @@ def test_unfinished_requests_are_said(tmp_path: Path) -> None:
         write_leaf(tmp_path / code, tables, code=code, seed=0, plant="sim")
     remarks = verdict_of(run_figures(tmp_path)).remarks
     assert any(f"down to 75{THIN}%" in remark for remark in remarks)
+
+
+def test_changes_too_long_for_a_cell_are_written_as_factors(found: RunFigures, monkeypatch: pytest.MonkeyPatch) -> None:
+    def texts() -> list[str]:
+        return [cell.text for one in heat_maps(found) for _, row in one.rows for cell in row if cell.css != "base"]
+
+    plain = texts()
+    assert not any("×" in text for text in plain)
+    monkeypatch.setattr("workbench.report.heat_map.MANY", 0.1)  # so that the toy run has some
+    factors = [(a, b) for a, b in zip(plain, texts(), strict=True) if a != b]
+    assert factors
+    for percent, factor in factors:
+        assert float(factor.removeprefix("×")) == pytest.approx(1.0 + float(percent) / 100.0, abs=0.006)
