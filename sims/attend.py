@@ -21,36 +21,34 @@ MAX_PASSES = 8  # over the scores of a row, before they are sorted instead
 
 
 @njit(cache=True)
-def _refresh(state: MassState, law: MassLaw, seed: int, slot: int, request_id: int, num_blocks: int) -> bool:
-    """Draw masses anew where the block count has changed; every new block is kept at first."""
-    known = state.counted[slot]
-    if known == num_blocks:
-        return False
-    draw_masses(state, law, seed, slot, request_id, num_blocks)
-    for b in range(known, num_blocks):
-        state.kept[slot, b] = True
-    return True
-
-
-@njit(cache=True)
 def attend_densely(
     state: MassState, law: MassLaw, seed: int, slot: IntArray, request_id: IntArray, start: IntArray,
     num_tokens: IntArray, samples: BoolArray, num_blocks: IntArray, masses: FloatArray, told: BoolArray,
 ) -> bool:  # fmt: skip
     """Every block is read. Fills rows of `masses` and marks them in `told`; returns whether there are any."""
-    news = False
-    for i in range(slot.shape[0]):
+    rows, news = slot.shape[0], False
+    decodes, counted, num_read, kept, dropped = (
+        np.empty(rows, np.bool_),
+        state.counted,
+        state.num_read,
+        state.kept,
+        state.dropped,
+    )
+    for i in range(rows):
         if start[i] == 0:
             forget_slot(state, slot[i])  # a new owner, or KV lost to preemption
-        if not (samples[i] and num_tokens[i] == 1 and start[i] > 0):
+        decodes[i] = samples[i] and num_tokens[i] == 1 and start[i] > 0
+        told[i] = decodes[i] and counted[slot[i]] != num_blocks[i]
+    draw_masses(state, law, seed, slot, request_id, num_blocks, told)
+    for i in range(rows):
+        s = slot[i]
+        if not decodes[i]:
             continue
-        fresh = _refresh(state, law, seed, slot[i], request_id[i], num_blocks[i])
-        if state.num_read[slot[i]] != num_blocks[i]:
-            fresh = True
-            state.kept[slot[i], : num_blocks[i]] = True
-        state.dropped[slot[i]], state.num_read[slot[i]] = 0.0, num_blocks[i]
-        told[i] = fresh
-        news = news or fresh
+        if num_read[s] != num_blocks[i]:
+            told[i] = True
+            kept[s, : num_blocks[i]] = True
+        dropped[s], num_read[s] = 0.0, num_blocks[i]
+        news = news or told[i]
     if news:
         tell(state.mass, state.kept, state.gone, state.dropped, slot, num_blocks, told, masses, False)
     return news
@@ -79,8 +77,9 @@ def attend(
         decodes[i] = samples[i] and num_tokens[i] == 1 and start[i] > 0
         if decodes[i]:
             highest = max(highest, rule[s])
-            told[i] = counted[s] != num_blocks[i] and _refresh(state, law, seed, s, request_id[i], num_blocks[i])
+        told[i] = decodes[i] and counted[s] != num_blocks[i]
         found[i] = decodes[i] and rule[s] == KEEP_LEAST_MASS and num_gone[s] == 0
+    draw_masses(state, law, seed, slot, request_id, num_blocks, told)
     keep_by_threshold(
         state.mass, state.kept, state.threshold, dropped_mass, num_read, slot, num_blocks, mass_budget,
         scores_that_may_go(score, slot, num_blocks, sinks, recent, found), found, changed,

@@ -99,26 +99,41 @@ def forget_slot(state: MassState, slot: int) -> None:
 
 
 @njit(cache=True)
-def draw_masses(state: MassState, law: MassLaw, seed: int, slot: int, request_id: int, num_blocks: int) -> None:
-    """True masses of a slot for its present block count."""
-    mass, heavy, flicker, age_weight = state.mass[slot], state.heavy[slot], law.flicker, law.age_weight
-    for b in range(state.heavy_count[slot], num_blocks):
-        w0, w1, _, _ = philox_words(seed, streams.MASS, request_id, b, 0)
-        heavy[b] = math.exp(law.spread * normal_quantile(unit_fine(w0, w1)))
-    state.heavy_count[slot] = max(state.heavy_count[slot], num_blocks)
-    total = 0.0
-    for group in range((num_blocks + 7) // 8):
-        # One counter gives eight draws; the token index tells block counts apart.
-        words = philox_words(seed, streams.MASS, request_id, num_blocks, 1 + group)
-        for lane in range(min(8, num_blocks - 8 * group)):
-            b = 8 * group + lane
-            bits = words[lane // 2] >> np.uint64(16 * (lane % 2) + 4)
-            noise = flicker[bits & np.uint64(FLICKER_GRID - 1)]
-            weight = heavy[b] * noise * age_weight[num_blocks - 1 - b]
-            if b == 0:
-                weight += law.sink
-            mass[b] = weight
-            total += weight
-    for b in range(num_blocks):
-        mass[b] /= total
-    state.counted[slot] = num_blocks
+def draw_masses(
+    state: MassState,
+    law: MassLaw,
+    seed: int,
+    slot: IntArray,
+    request_id: IntArray,
+    num_blocks: IntArray,
+    wanted: BoolArray,
+) -> None:
+    """True masses of the wanted rows for their present block counts; blocks new since the last draw are kept at first."""
+    masses, heavies, kept, counted, heavy_count = state.mass, state.heavy, state.kept, state.counted, state.heavy_count
+    sink, spread, age_weight, flicker = law.sink, law.spread, law.age_weight, law.flicker
+    for i in range(slot.shape[0]):
+        if not wanted[i]:
+            continue
+        s, request, count = slot[i], request_id[i], num_blocks[i]
+        for b in range(heavy_count[s], count):
+            w0, w1, _, _ = philox_words(seed, streams.MASS, request, b, 0)
+            heavies[s, b] = math.exp(spread * normal_quantile(unit_fine(w0, w1)))
+        heavy_count[s] = max(heavy_count[s], count)
+        total = 0.0
+        for group in range((count + 7) // 8):
+            # One counter gives eight draws; the token index tells block counts apart.
+            words = philox_words(seed, streams.MASS, request, count, 1 + group)
+            for lane in range(min(8, count - 8 * group)):
+                b = 8 * group + lane
+                bits = words[lane // 2] >> np.uint64(16 * (lane % 2) + 4)
+                noise = flicker[bits & np.uint64(FLICKER_GRID - 1)]
+                weight = heavies[s, b] * noise * age_weight[count - 1 - b]
+                if b == 0:
+                    weight += sink
+                masses[s, b] = weight
+                total += weight
+        for b in range(count):
+            masses[s, b] /= total
+        for b in range(counted[s], count):
+            kept[s, b] = True
+        counted[s] = count

@@ -11,9 +11,12 @@ LAW = mass_law(MassProcess(sink=4.0, decay=0.6, spread=0.8, flicker=0.3), 64)
 
 def drawn(num_blocks, seed=1, request=0, slot=0, width=64, law=LAW):
     state = new_mass_state(4, width)
-    draw_masses(state, law, seed, slot, request, num_blocks)
-    state.kept[slot, :num_blocks] = True
+    draw(state, num_blocks, seed, slot, request, law)
     return state
+
+
+def draw(state, num_blocks, seed=1, slot=0, request=0, law=LAW):
+    draw_masses(state, law, seed, np.array([slot]), np.array([request]), np.array([num_blocks]), np.array([True]))
 
 
 def test_masses_sum_to_one_and_have_the_stated_law():
@@ -33,13 +36,13 @@ def test_masses_sum_to_one_and_have_the_stated_law():
 def test_heavy_hitters_stay_heavy_as_the_context_grows():
     state = drawn(40)
     before = state.mass[0, :40].copy()
-    draw_masses(state, LAW, 1, 0, 0, 41)
+    draw(state, 41)
     assert np.corrcoef(np.log(before[1:]), np.log(state.mass[0, 1:40]))[0, 1] > 0.7
 
 
 def test_masses_do_not_depend_on_slot_or_on_what_was_drawn_before():
     one, other = drawn(20, slot=0), drawn(7, slot=3)
-    draw_masses(other, LAW, 1, 3, 0, 20)
+    draw(other, 20, slot=3)
     np.testing.assert_array_equal(one.mass[0], other.mass[3])
 
 
