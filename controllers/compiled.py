@@ -6,7 +6,7 @@ Offering one is optional. A controller that does has a method
 
 and its rule is a NamedTuple of numbers and of the state's arrays, copied, with `width` KV blocks a slot where the state
 holds blocks. The plant changes those arrays in place, step by step, and asks `rule.state(shown_width)` for the state when it
-comes back, `shown_width` being the blocks a slot that an observation would show by then.
+comes back, `shown_width` being the blocks a slot that the last keep decision was shown; a keep rule never asked is left out.
 The class of the rule names its step, the compiled pieces that the controller's own `step` runs:
 
     decide = compiled function (rule, view, third)

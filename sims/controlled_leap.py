@@ -49,7 +49,7 @@ from workbench.signals import BoolArray, FloatArray, IntArray
 
 CHUNK_STEPS = 4096  # steps a compiled call may take before its rows go to the telemetry
 POINTS = (DecisionPoint.ORDER, DecisionPoint.TEMPERATURE, DecisionPoint.KEEP)
-STEP, NEXT_ARRIVAL, NUM_FREE, BACKLOG_HEAD, BACKLOG_TAIL, MASS_WIDTH = range(6)
+STEP, NEXT_ARRIVAL, NUM_FREE, BACKLOG_HEAD, BACKLOG_TAIL, MASS_WIDTH, KEEP_WIDTH = range(7)
 # Why a compiled call returns: the run is over, the rows are full, a request will hold more blocks than there is room for.
 ENDED, PAUSED, WIDER = range(3)
 HIGHEST_RULE = int(KeepRule.WINDOW)
@@ -148,7 +148,9 @@ def leap_controlled(plant: EnginePlant, controllers: Controllers, states: dict[D
         )  # fmt: skip
         telemetry.append_steps(columns[:count])
         leave_queues(plant, queues)
-        states |= {point: rule.state(plant.sight.shown_width) for point, rule in rules.items()}
+        width = int(queues.counters[KEEP_WIDTH])
+        asked_of = {p: rule for p, rule in rules.items() if p is not DecisionPoint.KEEP or width >= 0}
+        states |= {point: rule.state(width) for point, rule in asked_of.items()}
         if why == WIDER:
             room = min(2 * room, plant.sight.block_mass.shape[1])
             again = _rules(controllers, states, room)
@@ -180,12 +182,13 @@ def _room(plant: EnginePlant) -> int:
 def plant_queues(plant: EnginePlant) -> Queues:
     free, backlog = plant.free_slots, plant.backlog
     queues = Queues(
-        np.zeros(plant.num_slots, np.int64), np.zeros(len(plant.requests), np.int64), np.zeros(6, np.int64),
+        np.zeros(plant.num_slots, np.int64), np.zeros(len(plant.requests), np.int64), np.zeros(7, np.int64),
         np.array([float(plant.clock.now_s)]),
     )  # fmt: skip
     queues.free[: len(free)] = free
     queues.backlog[: len(backlog)] = backlog
-    queues.counters[:] = plant.step_index, plant.next_arrival, len(free), 0, len(backlog), plant.sight.shown_width
+    # KEEP_WIDTH: blocks a slot that the last keep decision was shown, -1 before the first.
+    queues.counters[:] = plant.step_index, plant.next_arrival, len(free), 0, len(backlog), plant.sight.shown_width, -1
     return queues
 
 
@@ -353,6 +356,7 @@ def _run(
                     pool.num_logical, sight.block_mass, c[MASS_WIDTH],
                 )  # fmt: skip
                 decide(keep_rule, sights, which)
+                c[KEEP_WIDTH] = c[MASS_WIDTH]
             evicts = num_decodes > 0 and keep_rule.evict.any()
             kv_read = np.full(n, -1.0)
             evicted = np.zeros((n, widest) if evicts else (0, 0), np.bool_)

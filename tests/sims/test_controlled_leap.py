@@ -103,6 +103,21 @@ def test_leaping_with_some_of_them_is_stepping(arm, **life):
     compare(arm, **life)
 
 
+def test_a_keep_rule_never_asked_keeps_its_first_state():
+    # One request that ends with its first token: no step decodes. Found by Hypothesis.
+    life = {
+        "seed": 500,
+        "count": 1,
+        "rate": 2.0,
+        "blocks": 12,
+        "max_running": 1,
+        "budget": 16,
+        "slots": None,
+        "quantum": 0,
+    }
+    compare("STP", **life, delay=0, horizon=np.inf, window=0, noisy=False, hazard=True)
+
+
 def test_room_for_blocks_grows_on_the_way():
     # 1,500 tokens are 94 blocks of 16, then 188 of 8: more than the compiled run begins with.
     requests = made_requests(3, rate=1000.0, prompt=(1400, 1500), output=(80, 90))
