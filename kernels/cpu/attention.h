@@ -55,12 +55,52 @@ INLINE void score_some(const float* q, int64_t head_size, const T* keys, int64_t
   }
 }
 
-template <int D, class T>
-INLINE void score_block(const float* q, int64_t group, int64_t d, const T* keys, int64_t stride, int64_t count, float* scores,
+#if HAS_BF16_PRODUCTS
+// The same from queries in bf16, two elements of the head a lane.
+template <int D, int G>
+INLINE void score_pairs(const bf16* q, float scale, const bf16* keys, int64_t stride, int64_t count,
+                        float* scores, int64_t score_stride) {
+  for (int64_t t0 = 0; t0 < count; t0 += N) {
+    const int64_t n = count - t0 < N ? count - t0 : N;
+    vn partial[G][N];
+    for (int64_t t = 0; t < N; ++t) {
+      const bf16* key = keys + (t0 + (t < n ? t : n - 1)) * stride;
+      vn sum[G] = {};
+#pragma GCC unroll 8
+      for (int64_t j = 0; j < D; j += 2 * N) {
+        const __m512bh k = load_pairs(key + j);
+#pragma GCC unroll 4
+        for (int g = 0; g < G; ++g) sum[g] = (vn)_mm512_dpbf16_ps((__m512)sum[g], load_pairs(q + g * D + j), k);
+      }
+#pragma GCC unroll 4
+      for (int g = 0; g < G; ++g) partial[g][t] = sum[g];
+    }
+    for (int g = 0; g < G; ++g) {
+      const vn s = sums_n(partial[g]) * scale;
+      float* out = scores + g * score_stride + t0;
+      if (n == N)
+        store_n(out, s);
+      else
+        for (int64_t t = 0; t < n; ++t) out[t] = s[t];
+    }
+  }
+}
+#endif
+
+// `Q`: bf16 where the machine multiplies bf16, the keys are bf16 and the head size is known; else float32, already scaled.
+template <int D, class Q, class T>
+INLINE void score_block(const Q* q, [[maybe_unused]] float scale, int64_t group, int64_t d, const T* keys, int64_t stride, int64_t count, float* scores,
                         int64_t score_stride) {
   int64_t g = 0;
   const auto some = [&]<int G>() {
-    for (; g + G <= group; g += G) score_some<D, G>(q + g * d, d, keys, stride, count, scores + g * score_stride, score_stride);
+    for (; g + G <= group; g += G) {
+#if HAS_BF16_PRODUCTS
+      if constexpr (std::is_same_v<Q, bf16>)
+        score_pairs<D, G>(q + g * D, scale, keys, stride, count, scores + g * score_stride, score_stride);
+      else
+#endif
+        score_some<D, G>(q + g * d, d, keys, stride, count, scores + g * score_stride, score_stride);
+    }
   };
   if constexpr (D == 64) some.template operator()<4>();
   if constexpr (D == 64) some.template operator()<3>();
@@ -89,13 +129,56 @@ INLINE void mix_some(const float* p, int64_t p_stride, int64_t d, const T* value
   }
 }
 
-template <int D, class T>
-INLINE void mix_block(const float* p, int64_t p_stride, int64_t group, int64_t head_size, const T* values, int64_t stride,
+#if HAS_BF16_PRODUCTS
+// The same from probabilities rounded to bf16: two tokens a lane.
+template <int D, int G>
+INLINE void mix_pairs(const bf16* p, int64_t p_stride, const bf16* values, int64_t stride, int64_t count, float* out) {
+  alignas(64) static constexpr uint16_t FIRST_HALF[32] = {0, 32, 1, 33, 2,  34, 3,  35, 4,  36, 5,  37, 6,  38, 7,  39,
+                                                          8, 40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47};
+  const __m512i low = _mm512_load_si512(FIRST_HALF), high = _mm512_add_epi16(low, _mm512_set1_epi16(16));
+  for (int64_t first = 0; first < D; first += 64) {
+    vn acc[G][4];
+    for (int g = 0; g < G; ++g)
+      for (int j = 0; j < 4; ++j) acc[g][j] = load_n(out + g * D + first + j * N);
+    for (int64_t t = 0; t < count; t += 2) {
+      const bf16 *one = values + t * stride + first, *two = t + 1 < count ? one + stride : one;
+      __m512bh v[4];
+#pragma GCC unroll 2
+      for (int j = 0; j < 2; ++j) {
+        const __m512i a = (__m512i)load_pairs(one + j * 32), b = (__m512i)load_pairs(two + j * 32);
+        v[2 * j] = (__m512bh)_mm512_permutex2var_epi16(a, low, b);
+        v[2 * j + 1] = (__m512bh)_mm512_permutex2var_epi16(a, high, b);
+      }
+#pragma GCC unroll 4
+      for (int g = 0; g < G; ++g) {
+        uint32_t pair;
+        std::memcpy(&pair, p + g * p_stride + t, 4);
+        if (t + 1 == count) pair &= 0xffffu;
+        const __m512bh weights = (__m512bh)_mm512_set1_epi32(int(pair));
+#pragma GCC unroll 4
+        for (int j = 0; j < 4; ++j) acc[g][j] = (vn)_mm512_dpbf16_ps((__m512)acc[g][j], weights, v[j]);
+      }
+    }
+    for (int g = 0; g < G; ++g)
+      for (int j = 0; j < 4; ++j) store_n(out + g * D + first + j * N, acc[g][j]);
+  }
+}
+#endif
+
+template <int D, class Q, class T>
+INLINE void mix_block(const Q* p, int64_t p_stride, int64_t group, int64_t head_size, const T* values, int64_t stride,
                       int64_t count, float* out) {
   const int64_t d = D ? D : head_size;
   int64_t g = 0;
   const auto some = [&]<int G>() {
-    for (; g + G <= group; g += G) mix_some<G, D ? 4 : 1>(p + g * p_stride, p_stride, d, values, stride, count, out + g * d);
+    for (; g + G <= group; g += G) {
+#if HAS_BF16_PRODUCTS
+      if constexpr (std::is_same_v<Q, bf16>)
+        mix_pairs<D, G>(p + g * p_stride, p_stride, values, stride, count, out + g * D);
+      else
+#endif
+        mix_some<G, D ? 4 : 1>(p + g * p_stride, p_stride, d, values, stride, count, out + g * d);
+    }
   };
   if constexpr (D != 0 && HAS_BF16_PRODUCTS) some.template operator()<4>();
   if constexpr (D != 0) some.template operator()<3>();
@@ -108,19 +191,20 @@ struct Segment {
 };
 
 struct AttentionScratch {
-  std::vector<float> scores, out;
+  std::vector<float> scores, q;
+  std::vector<bf16> q_pairs, p_pairs;
   std::vector<Segment> segments;
 };
 
-// One row and KV head. q: [group][d] float32, already scaled. out: [group][d] float32, written. lse: [group].
+// One row and KV head. q: [group][d] float32. out: [group][d] float32, written. lse: [group].
 // mass: per query head [group][mass_stride], or null; mass_mean: [blocks], the group's summed mass is added, or null.
 // dense_lse: [group] log-sum-exp over dropped blocks too, or null. Blocks a keep-list drops are not read otherwise.
 // next_table: blocks of the row this thread takes next, `next_blocks` of them: their memory is asked for meanwhile, and
 // this row's was asked for before; null: memory is asked for `AHEAD` blocks in advance within the row.
 template <int D, class T>
 void attend_group(const CacheView<T>& cache, const int32_t* table, int64_t context, int64_t first_token,
-                  const uint8_t* keep, int64_t kv_head, const float* q, int64_t group, AttentionScratch& scratch,
-                  float* out, float* lse, float* mass, int64_t mass_stride, float* mass_mean, float* dense_lse,
+                  const uint8_t* keep, int64_t kv_head, const float* query, float scale, int64_t group,
+                  AttentionScratch& scratch, float* out, float* lse, float* mass, int64_t mass_stride, float* mass_mean, float* dense_lse,
                   const int32_t* next_table, int64_t next_blocks) {
   const int64_t d = cache.head_size, size = cache.block_size, stride = cache.kv_heads * d;
   const int64_t blocks = (context + size - 1) / size;
@@ -142,9 +226,27 @@ void attend_group(const CacheView<T>& cache, const int32_t* table, int64_t conte
     }
     return;
   }
+  constexpr bool PAIRS = HAS_BF16_PRODUCTS && D != 0 && std::is_same_v<T, bf16>;
+  const std::conditional_t<PAIRS, bf16, float>* q;
+  if constexpr (PAIRS) {
+    scratch.q_pairs.resize(size_t(group * d));
+    for (int64_t i = 0; i < group * d; i += W) store16(&scratch.q_pairs[size_t(i)], load16(query + i));
+    q = scratch.q_pairs.data();
+  } else {
+    scratch.q.resize(size_t(group * d));
+    for (int64_t i = 0; i < group * d; i += W) store16(&scratch.q[size_t(i)], load16(query + i) * scale);
+    q = scratch.q.data();
+  }
   const int64_t width = (total + W - 1) / W * W;  // row stride of the score buffer
   scratch.scores.resize(size_t(group * width));
   float* scores = scratch.scores.data();
+  if constexpr (PAIRS) scratch.p_pairs.resize(size_t(group * width + 1));  // the last pair may start at the last value
+  const auto* p = [&] {
+    if constexpr (PAIRS)
+      return scratch.p_pairs.data();
+    else
+      return scratch.scores.data();
+  }();
   auto rows_of = [&](const T* pool, const Segment& s) {
     return pool + ((int64_t(table[s.block]) * size + s.first) * cache.kv_heads + kv_head) * d;
   };
@@ -158,7 +260,7 @@ void attend_group(const CacheView<T>& cache, const int32_t* table, int64_t conte
   };
   for (int64_t i = 0; i < n; ++i) {
     ask(cache.keys, i);
-    score_block<D>(q, group, d, rows_of(cache.keys, segments[i]), stride, segments[i].count, scores + segments[i].offset, width);
+    score_block<D>(q, scale, group, d, rows_of(cache.keys, segments[i]), stride, segments[i].count, scores + segments[i].offset, width);
   }
   if (next_table == nullptr)
     for (int64_t i = 0; i < n && i < AHEAD; ++i) prefetch_rows(rows_of(cache.values, segments[i]), stride, segments[i].count, d);
@@ -175,7 +277,11 @@ void attend_group(const CacheView<T>& cache, const int32_t* table, int64_t conte
       store16(row + t, e);
     }
     const float s = sum16(sum), inverse = 1.0f / s;
-    for (int64_t t = 0; t < width; t += W) store16(row + t, load16(row + t) * inverse);
+    for (int64_t t = 0; t < width; t += W) {
+      const vf p = load16(row + t) * inverse;
+      store16(row + t, p);
+      if constexpr (PAIRS) store16(&scratch.p_pairs[size_t(g * width + t)], p);
+    }
     lse[g] = m + std::log(s);
     if (mass || mass_mean)
       for (const Segment& segment : segments) {
@@ -187,7 +293,7 @@ void attend_group(const CacheView<T>& cache, const int32_t* table, int64_t conte
   }
   for (int64_t i = 0; i < n; ++i) {
     ask(cache.values, i);
-    mix_block<D>(scores + segments[i].offset, width, group, d, rows_of(cache.values, segments[i]), stride, segments[i].count, out);
+    mix_block<D>(p + segments[i].offset, width, group, d, rows_of(cache.values, segments[i]), stride, segments[i].count, out);
   }
   if (dense_lse) {  // what was dropped: keys only, never part of the result
     for (int64_t g = 0; g < group; ++g) dense_lse[g] = lse[g];
@@ -196,7 +302,7 @@ void attend_group(const CacheView<T>& cache, const int32_t* table, int64_t conte
       if (!keep || keep[b]) continue;
       const int64_t first = b * size < first_token ? first_token - b * size : 0;
       const Segment segment{b, first, (context - b * size < size ? context - b * size : size) - first, 0};
-      score_block<D>(q, group, d, rows_of(cache.keys, segment), stride, segment.count, scratch.scores.data(), size + W);
+      score_block<D>(q, scale, group, d, rows_of(cache.keys, segment), stride, segment.count, scratch.scores.data(), size + W);
       for (int64_t g = 0; g < group; ++g)
         for (int64_t t = 0; t < segment.count; ++t) {
           const float s = scratch.scores[size_t(g * (size + W) + t)];
@@ -226,11 +332,11 @@ void paged_attention(const AttentionArgs<T>& a, int threads) {
 #pragma omp for schedule(dynamic, 1)
     for (int64_t task = 0; task < a.rows * kv_heads; ++task) {
       const int64_t row = task / kv_heads, head = task % kv_heads, at = row * a.heads + head * group;
-      for (int64_t i = 0; i < group * d; ++i) q[size_t(i)] = to_float(a.q[at * d + i]) * a.scale;
+      for (int64_t i = 0; i < group * d; ++i) q[size_t(i)] = to_float(a.q[at * d + i]);
       const int64_t context = a.context_tokens[row];
       const int64_t first = a.window > 0 && context > a.window ? context - a.window : 0;
       attend(a.cache, a.block_table + row * a.max_blocks, context, first,
-             a.keep ? a.keep + (row * kv_heads + head) * a.max_blocks : nullptr, head, q.data(), group, scratch,
+             a.keep ? a.keep + (row * kv_heads + head) * a.max_blocks : nullptr, head, q.data(), a.scale, group, scratch,
              out.data(), lse.data(), a.mass + at * a.max_blocks, a.max_blocks, (float*)nullptr, (float*)nullptr,
              (const int32_t*)nullptr, int64_t(0));
       for (int64_t i = 0; i < group * d; ++i) store(a.out + at * d + i, out[size_t(i)]);

@@ -10,6 +10,8 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
+from kernels import huge_pages
+
 INTERLEAVE = 24  # rows of gate, then rows of up, in each panel of 48: see kernels/cpu/step.h
 
 
@@ -60,19 +62,37 @@ def interleave(gate_up: Tensor) -> Tensor:
     return panels.reshape(2 * padded, -1).contiguous()
 
 
+def _packed_shapes(weights: DecoderWeights) -> list[tuple[int, ...]]:
+    """Of every packed weight, in the order in which they are packed (the layout of kernels/cpu/linear.h)."""
+
+    def packed(out: int, size_in: int) -> tuple[int, ...]:
+        return (-(-out // 48), -(-size_in // 32), 3, 16, 16, 2)
+
+    shapes = [packed(*weights.head.shape)]
+    for layer in weights.layers:
+        hidden, intermediate = layer.down.shape
+        gate_up = (2 * INTERLEAVE * -(-intermediate // INTERLEAVE), hidden)
+        shapes += [packed(*layer.qkv.shape), packed(*layer.output.shape), packed(*gate_up), packed(*layer.down.shape)]
+    return shapes
+
+
 class FusedDecoder:
     """`step` runs a batch of tokens through the model. Raises ValueError or TypeError before any work on bad input."""
 
     def __init__(self, extension: ModuleType, weights: DecoderWeights) -> None:
         if weights.embedding.dtype != torch.bfloat16:
             raise TypeError(f"the fused decoder takes bf16 weights, got {weights.embedding.dtype}")
-        pack = extension.pack
+        homes = iter(huge_pages.zeros(_packed_shapes(weights), torch.bfloat16))
+
+        def pack(weight: Tensor) -> Tensor:
+            return next(homes).copy_(extension.pack(weight.contiguous()))
+
         self.num_heads, self.num_kv_heads = weights.num_heads, weights.num_kv_heads
         self.num_layers = len(weights.layers)
         self._step = extension.DecoderStep(
             weights.embedding.contiguous(),
             weights.final_norm.contiguous(),
-            pack(weights.head.contiguous()),
+            pack(weights.head),
             weights.cos.float().contiguous(),
             weights.sin.float().contiguous(),
             weights.num_heads,
@@ -83,14 +103,14 @@ class FusedDecoder:
         for layer in weights.layers:
             self._step.add_layer(
                 layer.input_norm,
-                pack(layer.qkv.contiguous()),
+                pack(layer.qkv),
                 None if layer.qkv_bias is None else layer.qkv_bias.float().contiguous(),
                 layer.q_norm,
                 layer.k_norm,
-                pack(layer.output.contiguous()),
+                pack(layer.output),
                 layer.post_norm,
                 pack(interleave(layer.gate_up)),
-                pack(layer.down.contiguous()),
+                pack(layer.down),
                 weights.num_kv_heads,
                 layer.window_tokens or 0,
             )

@@ -37,7 +37,8 @@ INLINE void rotary_head(const In* x, const float* cos, const float* sin, int64_t
 template <class In, class Out>
 INLINE void swiglu_row(const In* gate, const In* up, int64_t count, Out* y) {
   int64_t i = 0;
-  auto silu = [](vf g) { return g / (1.0f + exp16(max(-g < 88.0f ? -g : splat(88.0f), splat(-87.0f)))); };
+  // Below -60 the sigmoid is taken as e^-60, which is nothing beside any activation.
+  auto silu = [](vf g) { return g * reciprocal16(1.0f + exp16(-g < 60.0f ? -g : splat(60.0f))); };
   for (; i + W <= count; i += W) store16(y + i, silu(load16(gate + i)) * load16(up + i));
   if (i < count && count > W) {
     i = count - W;

@@ -60,13 +60,50 @@ INLINE void panel_amx(const bf16* x, int64_t k_padded, const bf16* panel, float*
 }
 #endif
 
-// Weights come from memory while products run: each pass over a panel asks for its share of the next one, LINES cache
-// lines for every pair of k, so that neither waits for the other. `next` is what is asked for, up to `next_end`.
-struct Ahead {
-  const char *next = nullptr, *next_end = nullptr;
+struct Range {
+  const char *next, *end;
+  int64_t lines() const { return (end - next + 63) / 64; }
 };
 
-INLINE Ahead ahead_of(const PackedWeight& w, int64_t panel) {
+// What a thread reads after its products, block by block: the keys and values of its rows. `per_pair` cache lines of it are
+// asked for with every pair of k, so that it has come when the products are done.
+struct Later {
+  std::vector<Range> ranges;
+  size_t first = 0;
+  double lines_per_k = 0.0;
+
+  void clear() { ranges.clear(), first = 0, lines_per_k = 0.0; }
+  // `k`: inputs of all panels this thread multiplies before it reads the ranges.
+  void spread(int64_t k) {
+    int64_t lines = 0;
+    for (const Range& range : ranges) lines += range.lines();
+    lines_per_k = double(lines) / double(k > 0 ? k : 1);
+  }
+  Range take(int64_t lines) {  // up to that many, of one range
+    if (first == ranges.size()) return {nullptr, nullptr};
+    Range& range = ranges[first];
+    const Range some{range.next, std::min(range.end, range.next + lines * 64)};
+    range.next = some.end;
+    first += range.next >= range.end;
+    return some;
+  }
+};
+
+// Memory comes while products run: each pass over a panel asks for its share of the next panel, then of what `later` says,
+// LINES cache lines for every pair of k, so that neither waits for the other.
+struct Ahead {
+  Range now{nullptr, nullptr};
+  Later* later = nullptr;
+  int64_t later_lines = 0;
+
+  int64_t lines() const { return now.lines() + later_lines; }
+  void turn() {  // `now` is used up
+    now = later_lines > 0 ? later->take(later_lines) : Range{nullptr, nullptr};
+    later_lines = now.next == nullptr ? 0 : later_lines - now.lines();
+  }
+};
+
+INLINE Range panel_of(const PackedWeight& w, int64_t panel) {
   const char* first = reinterpret_cast<const char*>(w.data + panel * w.k_padded * 48);
   return {first, first + w.k_padded * 96};
 }
@@ -82,13 +119,14 @@ INLINE vf add_products(vf sum, uint32_t pair, const bf16* w) {
 template <int ROWS, int LINES>  // rows of x at once; ROWS x 3 sums stay in registers
 __attribute__((noinline)) void panel_rows(const bf16* x, int64_t k_padded, const bf16* panel, float* tile, Ahead& ahead) {
   vf sum[ROWS][3] = {};
-  const char *next = ahead.next, *const next_end = ahead.next_end;
+  Range now = ahead.now;
   for (int64_t k = 0; k < k_padded; k += 32, panel += 1536) {
     for (int64_t pair = 0; pair < 16; ++pair) {
-      if (LINES > 0 && next < next_end) {
-#pragma GCC unroll 3
-        for (int line = 0; line < LINES; ++line) __builtin_prefetch(next + line * 64, 0, 2);
-        next += LINES * 64;
+      if (LINES > 0 && now.next < now.end) {
+#pragma GCC unroll 4
+        for (int line = 0; line < LINES; ++line) __builtin_prefetch(now.next + line * 64, 0, 2);
+        now.next += LINES * 64;
+        if (now.next >= now.end) ahead.turn(), now = ahead.now;
       }
 #pragma GCC unroll 8
       for (int r = 0; r < ROWS; ++r) {
@@ -99,7 +137,7 @@ __attribute__((noinline)) void panel_rows(const bf16* x, int64_t k_padded, const
       }
     }
   }
-  ahead.next = next;
+  ahead.now = now;
   for (int r = 0; r < ROWS; ++r)
     for (int j = 0; j < 3; ++j) store16(tile + r * 48 + j * 16, sum[r][j]);
 }
@@ -114,14 +152,14 @@ INLINE void panel_passes(const bf16* x, int64_t rows, int64_t k_padded, const bf
 }
 
 INLINE void panel_any(const bf16* x, int64_t rows, int64_t k_padded, const bf16* panel, float* tile, Ahead& ahead) {
-  if (ahead.next >= ahead.next_end)
-    panel_passes<0>(x, rows, k_padded, panel, tile, ahead);
-  else if (rows > 16)  // three or four passes
-    panel_passes<1>(x, rows, k_padded, panel, tile, ahead);
-  else if (rows > 8)
-    panel_passes<2>(x, rows, k_padded, panel, tile, ahead);
-  else
-    panel_passes<3>(x, rows, k_padded, panel, tile, ahead);
+  const int64_t passes = rows / 8 + (rows >> 2 & 1) + (rows >> 1 & 1) + (rows & 1), pairs = passes * k_padded / 2;
+  switch ((ahead.lines() + pairs - 1) / pairs) {
+    case 0: return panel_passes<0>(x, rows, k_padded, panel, tile, ahead);
+    case 1: return panel_passes<1>(x, rows, k_padded, panel, tile, ahead);
+    case 2: return panel_passes<2>(x, rows, k_padded, panel, tile, ahead);
+    case 3: return panel_passes<3>(x, rows, k_padded, panel, tile, ahead);
+    default: return panel_passes<4>(x, rows, k_padded, panel, tile, ahead);
+  }
 }
 
 #else
@@ -141,15 +179,16 @@ INLINE v8 load8(const float* p) {
 template <int ROWS>
 __attribute__((noinline)) void panel_rows(const float* x, int64_t k_padded, const bf16* panel, float* tile, Ahead& ahead) {
   constexpr int CHAINS = ROWS <= 2 ? 2 : 1;
-  const char *next = ahead.next, *const next_end = ahead.next_end;
+  Range now = ahead.now;
   for (int64_t j = 0; j < 3; ++j) {
     v8 sum[CHAINS][ROWS][2] = {};
     const bf16* w = panel + j * 512;
     for (int64_t k = 0; k < k_padded; k += 32, w += 1536) {
       for (int64_t pair = 0; pair < 16; ++pair) {
-        if (next < next_end) {
-          __builtin_prefetch(next, 0, 2);
-          next += 64;
+        if (now.next < now.end) {
+          __builtin_prefetch(now.next, 0, 2);
+          now.next += 64;
+          if (now.next >= now.end) ahead.turn(), now = ahead.now;
         }
         u8 low, high;
         std::memcpy(&low, w + pair * 32, 32);
@@ -175,7 +214,7 @@ __attribute__((noinline)) void panel_rows(const float* x, int64_t k_padded, cons
         std::memcpy(tile + r * 48 + j * 16 + half * 8, &total, 32);
       }
   }
-  ahead.next = next;
+  ahead.now = now;
 }
 
 INLINE void panel_any(const float* x, int64_t rows, int64_t k_padded, const bf16* panel, float* tile, Ahead& ahead) {
@@ -199,8 +238,8 @@ INLINE void panel_any(const float* x, int64_t rows, int64_t k_padded, const bf16
 // epilogue(row, panel, sums) with the 48 sums of each row and panel. All threads of a team call it; no barrier inside.
 // `following`: the weight of the product after this one, whose first panel is fetched during the last of this one.
 template <class Epilogue>
-INLINE void product(const operand* x, int64_t rows, const PackedWeight& w, const PackedWeight* following, int thread,
-                    int threads, Epilogue&& epilogue) {
+INLINE void product(const operand* x, int64_t rows, const PackedWeight& w, const PackedWeight* following, Later* later,
+                    int thread, int threads, Epilogue&& epilogue) {
   const int64_t begin = w.panels * thread / threads, end = w.panels * (thread + 1) / threads;
   alignas(64) float tile[32 * 48];
 #if HAS_BF16_PRODUCTS
@@ -209,7 +248,13 @@ INLINE void product(const operand* x, int64_t rows, const PackedWeight& w, const
 #endif
   for (int64_t p = begin; p < end; ++p) {
     const bf16* panel = w.data + p * w.k_padded * 48;
-    Ahead ahead = p + 1 < end ? ahead_of(w, p + 1) : following ? ahead_of(*following, following->panels * thread / threads) : Ahead{};
+    Ahead ahead;
+    if (p + 1 < end)
+      ahead.now = panel_of(w, p + 1);
+    else if (following)
+      ahead.now = panel_of(*following, following->panels * thread / threads);
+    if (later) ahead.later = later, ahead.later_lines = int64_t(std::ceil(later->lines_per_k * double(w.k_padded)));
+    if (ahead.now.next == nullptr) ahead.turn();
     for (int64_t r = 0; r < rows; r += 32) {
       const int64_t count = rows - r < 32 ? rows - r : 32;
       const operand* block = x + r * w.k_padded;
@@ -241,7 +286,7 @@ void linear(const T* x, int64_t rows, const PackedWeight& w, const float* bias, 
     input = copy.data();
   }
 #pragma omp parallel num_threads(threads)
-  product(input, rows, w, nullptr, omp_get_thread_num(), omp_get_num_threads(), [&](int64_t row, int64_t panel, float* sums) {
+  product(input, rows, w, nullptr, nullptr, omp_get_thread_num(), omp_get_num_threads(), [&](int64_t row, int64_t panel, float* sums) {
     const int64_t first = panel * 48, count = w.n - first < 48 ? w.n - first : 48;
     for (int64_t i = 0; i < count; ++i) store(y + row * w.n + first + i, sums[i] + (bias ? bias[first + i] : 0.0f));
   });

@@ -65,22 +65,41 @@ INLINE float max16(vf v) {
 }
 INLINE vf max(vf a, vf b) { return a > b ? a : b; }
 
-// e^x for x <= 88, relative error below 2e-7; exactly 0 below -87, so no result is subnormal. NaN gives NaN.
-INLINE vf exp16(vf x) {
-  vf c = x < -87.0f ? splat(-87.0f) : x;
-  const float round = 12582912.0f;  // 1.5 * 2^23: adding and subtracting it rounds to an integer
-  vf n = (c * 1.44269504f + round) - round;
-  vf r = (c - n * 0.693359375f) - n * -2.12194440e-4f;
+INLINE vf exp_part(vf r) {  // e^r for |r| <= ln 2 / 2
   vf p = splat(1.9875691500e-4f);
   p = p * r + 1.3981999507e-3f;
   p = p * r + 8.3334519073e-3f;
   p = p * r + 4.1665795894e-2f;
   p = p * r + 1.6666665459e-1f;
   p = p * r + 5.0000001201e-1f;
-  p = p * r * r + r + 1.0f;
+  return p * r * r + r + 1.0f;
+}
+
+// e^x for x <= 88, relative error below 2e-7; exactly 0 below -87, so no result is subnormal. NaN gives NaN.
+INLINE vf exp16(vf x) {
+#if HAS_BF16_PRODUCTS
+  const vf n = (vf)_mm512_roundscale_ps((__m512)(x * 1.44269504f), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  const vf r = (x - n * 0.693359375f) - n * -2.12194440e-4f;
+  return (vf)_mm512_maskz_scalef_ps(_mm512_cmp_ps_mask((__m512)x, _mm512_set1_ps(-87.0f), _CMP_NLT_UQ), (__m512)exp_part(r), (__m512)n);
+#else
+  vf c = x < -87.0f ? splat(-87.0f) : x;
+  const float round = 12582912.0f;  // 1.5 * 2^23: adding and subtracting it rounds to an integer
+  vf n = (c * 1.44269504f + round) - round;
+  vf r = (c - n * 0.693359375f) - n * -2.12194440e-4f;
   vi scale = (__builtin_convertvector(n, vi) + 127) << 23;
-  vf result = p * (vf)scale;
+  vf result = exp_part(r) * (vf)scale;
   return x < -87.0f ? vf{} : result;
+#endif
+}
+
+// 1 / x for x in [1, 1e30], relative error below 2e-7.
+INLINE vf reciprocal16(vf x) {
+#if HAS_BF16_PRODUCTS
+  const vf r = (vf)_mm512_rcp14_ps((__m512)x);
+  return r * (2.0f - x * r);
+#else
+  return 1.0f / x;
+#endif
 }
 
 // Vectors as wide as the registers: what loops use that must keep many sums in registers.
@@ -126,3 +145,7 @@ INLINE vn sums_n(const vn* v) {
     for (int64_t i = 0; i < count; ++i) level[i] = pairs(level[2 * i], level[2 * i + 1]);
   return level[0];
 }
+
+#if HAS_BF16_PRODUCTS
+INLINE __m512bh load_pairs(const bf16* p) { return (__m512bh)_mm512_loadu_si512(p); }
+#endif

@@ -3,13 +3,21 @@
 //
 // Every token of the batch is one row, whether it decodes or belongs to a chunk of prefill: all keys of a layer are
 // written before any query reads, and a query sees the keys up to its own position, which is the causal mask. The
-// residual stream is float32; what enters a product is an `operand`: bf16 where the machine multiplies bf16, else float32. gate_up has its rows interleaved, 24 of gate and
-// 24 of up per panel, so that silu(gate) * up is taken from the sums while they are in registers.
+// residual stream is float32; what enters a product is an `operand`: bf16 where the machine multiplies bf16, else float32.
+// gate_up has its rows interleaved, 24 of gate and 24 of up per panel, so that silu(gate) * up is taken from the sums while
+// they are in registers. After the last attention only tokens whose logits are wanted go on.
 
 struct StepBuffers {
-  std::vector<float> residual, qkv;
-  std::vector<operand> normed, attended, gated;
+  std::vector<float> residual, last_residual, qkv;
+  std::vector<operand> normed, attended, last_attended, gated;
 };
+
+INLINE void copy_panel(float* y, const float* sums, int64_t count) {
+  if (count == 48)
+    for (int64_t i = 0; i < 48; i += W) store16(y + i, load16(sums + i));
+  else
+    std::memcpy(y, sums, size_t(count) * sizeof(float));
+}
 
 static void decoder_step(const StepArgs& a, int threads) {
   const int64_t tokens = a.tokens, padded = (tokens + 15) / 16 * 16, hidden = a.hidden, heads = a.heads;
@@ -24,8 +32,15 @@ static void decoder_step(const StepArgs& a, int threads) {
   b.normed.assign(size_t(padded * hidden_padded), operand{});
   b.attended.assign(size_t(padded * out_padded), operand{});
   b.gated.assign(size_t(padded * down_padded), operand{});
-  float *residual = b.residual.data(), *qkv = b.qkv.data();
-  operand *normed = b.normed.data(), *attended = b.attended.data(), *gated = b.gated.data();
+  const bool fewer = a.num_logits < tokens;
+  if (fewer) {
+    b.last_residual.resize(size_t(a.num_logits * hidden));
+    b.last_attended.assign(size_t((a.num_logits + 15) / 16 * 16 * out_padded), operand{});
+  }
+  float* const qkv = b.qkv.data();
+  operand *const normed = b.normed.data(), *const gated = b.gated.data();
+  float *const all_residual = b.residual.data(), *const last_residual = b.last_residual.data();
+  operand *const all_attended = b.attended.data(), *const last_attended = b.last_attended.data();
 
   int64_t longest = 0;
   bool distinct = true;
@@ -37,14 +52,33 @@ static void decoder_step(const StepArgs& a, int threads) {
 #pragma omp parallel num_threads(threads)
   {
     const int thread = omp_get_thread_num(), team = omp_get_num_threads();
+    int64_t rows = tokens;
+    float* residual = all_residual;
+    operand* attended = all_attended;
     // Rows of their own whose keys and values stay in a core's cache: each thread takes its share of rows in order, and
     // asks for the memory of the next row while it works on one. Not with a keep-list: that would fetch what it drops.
     const bool in_order = !a.keep && distinct && tokens >= 2 * team && longest * kv_heads * d * 4 <= 512 * 1024;
+    const int64_t first_row = tokens * thread / team, end_row = tokens * (thread + 1) / team;  // this thread's, in order
+    Later later;
+    const auto inputs = [&](const PackedWeight& w) { return (w.panels * (thread + 1) / team - w.panels * thread / team) * w.k_padded; };
+    // The keys and values of this thread's rows in a layer, to be asked for during products with `k` inputs.
+    const auto read_later = [&](const StepLayer& layer, int64_t k) {
+      later.clear();
+      const int64_t block_bytes = size * kv_heads * d * int64_t(sizeof(bf16));
+      for (int64_t t = first_row; t < end_row; ++t)
+        for (const bf16* pool : {layer.cache.keys, layer.cache.values})
+          for (int64_t b = 0; b * size < a.position[t]; ++b) {
+            const char* block = reinterpret_cast<const char*>(pool) + a.block_table[a.row[t] * a.max_blocks + b] * block_bytes;
+            const int64_t tokens_in = std::min(size, a.position[t] - b * size);
+            later.ranges.push_back({block, block + tokens_in * kv_heads * d * int64_t(sizeof(bf16))});
+          }
+      later.spread(k);
+    };
     AttentionScratch scratch;
     std::vector<float> out(size_t(group * d)), lse(static_cast<size_t>(group)), dense(static_cast<size_t>(group));
     const auto norm = [&](const bf16* weight) {
 #pragma omp for schedule(static)
-      for (int64_t t = 0; t < tokens; ++t)
+      for (int64_t t = 0; t < rows; ++t)
         rms_norm_row(residual + t * hidden, weight, (const float*)nullptr, a.eps, hidden, normed + t * hidden_padded);
     };
     const auto add_to_residual = [&](int64_t row, int64_t panel, const float* sums) {
@@ -62,10 +96,11 @@ static void decoder_step(const StepArgs& a, int threads) {
     for (int64_t index = 0; index < a.num_layers; ++index) {
       const StepLayer& layer = a.layers[index];
       norm(layer.input_norm);
-      product(normed, tokens, layer.qkv, &layer.output, thread, team, [&](int64_t row, int64_t panel, const float* sums) {
+      if (in_order && index == 0) read_later(layer, inputs(layer.qkv));
+      product(normed, tokens, layer.qkv, &layer.output, &later, thread, team, [&](int64_t row, int64_t panel, const float* sums) {
         const int64_t first = panel * 48, count = width - first < 48 ? width - first : 48;
         float* y = qkv + row * width + first;
-        std::memcpy(y, sums, size_t(count) * sizeof(float));
+        copy_panel(y, sums, count);
         if (layer.qkv_bias)
           for (int64_t i = 0; i < count; ++i) y[i] += layer.qkv_bias[first + i];
       });
@@ -80,7 +115,6 @@ static void decoder_step(const StepArgs& a, int threads) {
         for (int64_t h = 0; h < heads; ++h) {
           if (layer.q_norm) rms_norm_row(q + h * d, layer.q_norm, (const float*)nullptr, a.eps, d, q + h * d);
           rotary_head(q + h * d, cos, sin, d, q + h * d);
-          for (int64_t i = 0; i < d; ++i) q[h * d + i] *= a.scale;
         }
         for (int64_t h = 0; h < kv_heads; ++h) {
           if (layer.k_norm) rms_norm_row(k + h * d, layer.k_norm, (const float*)nullptr, a.eps, d, k + h * d);
@@ -95,7 +129,7 @@ static void decoder_step(const StepArgs& a, int threads) {
         const bool measured = a.measured && a.measured[t], all = measured && keep && a.dropped_by_head;
         float* mass = measured ? a.mass_by_head + (t * kv_heads + head) * a.max_blocks : nullptr;
         attend(layer.cache, a.block_table + row * a.max_blocks, context, first, keep, head,
-               (const float*)(qkv + t * width + head * group * d), group, scratch, out.data(), lse.data(), (float*)nullptr,
+               (const float*)(qkv + t * width + head * group * d), a.scale, group, scratch, out.data(), lse.data(), (float*)nullptr,
                int64_t(0), mass, all ? dense.data() : nullptr, ahead ? a.block_table + a.row[t + 1] * a.max_blocks : nullptr,
                ahead ? a.position[t + 1] / size + 1 : int64_t(0));
         for (int64_t i = 0; i < group * d; i += W) store16(attended + t * out_padded + head * group * d + i, load16(&out[size_t(i)]));
@@ -106,33 +140,44 @@ static void decoder_step(const StepArgs& a, int threads) {
         }
       };
       if (in_order) {
-        const int64_t end = tokens * (thread + 1) / team;
-        for (int64_t t = tokens * thread / team; t < end; ++t)
-          for (int64_t head = 0; head < kv_heads; ++head) attend_one(t, head, t + 1 < end);
+        for (int64_t t = first_row; t < end_row; ++t)
+          for (int64_t head = 0; head < kv_heads; ++head) attend_one(t, head, t + 1 < end_row);
+        if (index + 1 < a.num_layers) {
+          const StepLayer& next = a.layers[index + 1];
+          read_later(next, inputs(layer.output) + inputs(layer.gate_up) + inputs(layer.down) + inputs(next.qkv));
+        }
 #pragma omp barrier
       } else {
 #pragma omp for schedule(dynamic, 1)
         for (int64_t task = 0; task < tokens * kv_heads; ++task) attend_one(task / kv_heads, task % kv_heads, false);
       }
-      product(attended, tokens, layer.output, &layer.gate_up, thread, team, add_to_residual);
+      if (fewer && index + 1 == a.num_layers) {
+#pragma omp for schedule(static)
+        for (int64_t i = 0; i < a.num_logits; ++i) {
+          std::memcpy(last_residual + i * hidden, residual + a.logit_token[i] * hidden, size_t(hidden) * sizeof(float));
+          std::memcpy(last_attended + i * out_padded, attended + a.logit_token[i] * out_padded, size_t(out_padded) * sizeof(operand));
+        }
+        rows = a.num_logits, residual = last_residual, attended = last_attended;
+      }
+      product(attended, rows, layer.output, &layer.gate_up, &later, thread, team, add_to_residual);
 #pragma omp barrier
       norm(layer.post_norm);
-      product(normed, tokens, layer.gate_up, &layer.down, thread, team, [&](int64_t row, int64_t panel, const float* sums) {
+      product(normed, rows, layer.gate_up, &layer.down, &later, thread, team, [&](int64_t row, int64_t panel, const float* sums) {
         const int64_t first = panel * 24, count = a.intermediate - first < 24 ? a.intermediate - first : 24;
         operand* y = gated + row * down_padded + first;
         swiglu_row(sums, sums + 24, count, y);
       });
 #pragma omp barrier
-      product(gated, tokens, layer.down, index + 1 < a.num_layers ? &a.layers[index + 1].qkv : &a.head, thread, team, add_to_residual);
+      product(gated, rows, layer.down, index + 1 < a.num_layers ? &a.layers[index + 1].qkv : &a.head, &later, thread, team, add_to_residual);
 #pragma omp barrier
     }
 #pragma omp for schedule(static)
     for (int64_t i = 0; i < a.num_logits; ++i)
-      rms_norm_row(residual + a.logit_token[i] * hidden, a.final_norm, (const float*)nullptr, a.eps, hidden,
+      rms_norm_row(residual + (fewer ? i : a.logit_token[i]) * hidden, a.final_norm, (const float*)nullptr, a.eps, hidden,
                    normed + i * hidden_padded);
-    product(normed, a.num_logits, a.head, nullptr, thread, team, [&](int64_t row, int64_t panel, const float* sums) {
+    product(normed, a.num_logits, a.head, nullptr, nullptr, thread, team, [&](int64_t row, int64_t panel, const float* sums) {
       const int64_t first = panel * 48, count = a.head.n - first < 48 ? a.head.n - first : 48;
-      std::memcpy(a.logits + row * a.head.n + first, sums, size_t(count) * sizeof(float));
+      copy_panel(a.logits + row * a.head.n + first, sums, count);
     });
   }
 }

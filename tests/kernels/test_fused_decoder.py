@@ -72,6 +72,9 @@ SHAPES = [
     (64, 96, 50, 4, 4, 16, True, False, None),
     (100, 64, 70, 8, 2, 32, False, True, None),
     (64, 64, 70, 4, 2, 32, False, False, 8),
+    (96, 64, 70, 3, 1, 64, False, False, None),  # heads of 64 and 128 have their own attention code
+    (64, 80, 60, 5, 1, 64, True, False, 8),
+    (64, 64, 50, 4, 2, 128, False, True, None),
 ]
 
 
@@ -92,7 +95,7 @@ def test_step_equals_op_by_op(ops, shape):
         torch.randint(0, 50, (40,)),
         torch.cat([torch.arange(n) for n in (20, 17, 3)]),
         torch.tensor([0] * 20 + [1] * 17 + [3] * 3, dtype=torch.int32),
-        torch.tensor([19, 36, 39]),
+        torch.tensor([39, 19, 36]),
         None,
     )
     keep = torch.ones(4, kv_heads, 8, dtype=torch.bool)
@@ -104,7 +107,14 @@ def test_step_equals_op_by_op(ops, shape):
         torch.tensor([0, 1, 2, 4]),
         keep if w.layers[0].window_tokens is None else None,
     )
-    for token_ids, positions, row, logit_rows, keep_list in (prefill, mixed):
+    decode = (  # every row decodes: threads take their rows in order
+        torch.randint(0, 50, (4,)),
+        torch.tensor([21, 18, 2, 4]),
+        torch.arange(4, dtype=torch.int32),
+        torch.arange(4),
+        None,
+    )
+    for token_ids, positions, row, logit_rows, keep_list in (prefill, mixed, decode):
         found = fused.step(
             token_ids, positions, row, table, logit_rows, keys, values, keep=keep_list,
             measured=torch.ones(len(row), dtype=torch.bool), measure_dropped=True,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import psutil
 import torch
 
+from kernels import huge_pages
 from workbench.errors import InputError
 from workbench.live.model_config import ModelConfig
 
@@ -44,7 +45,9 @@ def allocate_kv_cache(
             f"{free / 1e9:.2f} GB are free on {device}; lower num_blocks to at most {free * num_blocks // needed}"
         )
 
-    def layers() -> list[torch.Tensor]:
-        return [torch.zeros(shape, dtype=dtype, device=device) for _ in range(config.num_layers)]
-
-    return KVCache(keys=layers(), values=layers(), block_size=block_size)
+    shapes = [shape] * (2 * config.num_layers)
+    if device.type == "cpu":
+        pools = huge_pages.zeros(shapes, dtype)
+    else:
+        pools = [torch.zeros(s, dtype=dtype, device=device) for s in shapes]
+    return KVCache(keys=pools[: config.num_layers], values=pools[config.num_layers :], block_size=block_size)
