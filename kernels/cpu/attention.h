@@ -190,6 +190,11 @@ struct Segment {
   int64_t block, first, count, offset;  // logical block, first slot read, slots read, place in the score buffer
 };
 
+struct Following {
+  const int32_t* table = nullptr;
+  int64_t blocks = 0, kv_head = 0;
+};
+
 struct AttentionScratch {
   std::vector<float> scores, q;
   std::vector<bf16> q_pairs, p_pairs;
@@ -199,13 +204,12 @@ struct AttentionScratch {
 // One row and KV head. q: [group][d] float32. out: [group][d] float32, written. lse: [group].
 // mass: per query head [group][mass_stride], or null; mass_mean: [blocks], the group's summed mass is added, or null.
 // dense_lse: [group] log-sum-exp over dropped blocks too, or null. Blocks a keep-list drops are not read otherwise.
-// next_table: blocks of the row this thread takes next, `next_blocks` of them: their memory is asked for meanwhile, and
-// this row's was asked for before; null: memory is asked for `AHEAD` blocks in advance within the row.
+// `next`: what this thread attends to afterwards, whose first keys are asked for at the end.
 template <int D, class T>
 void attend_group(const CacheView<T>& cache, const int32_t* table, int64_t context, int64_t first_token,
                   const uint8_t* keep, int64_t kv_head, const float* query, float scale, int64_t group,
                   AttentionScratch& scratch, float* out, float* lse, float* mass, int64_t mass_stride, float* mass_mean, float* dense_lse,
-                  const int32_t* next_table, int64_t next_blocks) {
+                  Following next) {
   const int64_t d = cache.head_size, size = cache.block_size, stride = cache.kv_heads * d;
   const int64_t blocks = (context + size - 1) / size;
   auto& segments = scratch.segments;
@@ -251,19 +255,19 @@ void attend_group(const CacheView<T>& cache, const int32_t* table, int64_t conte
     return pool + ((int64_t(table[s.block]) * size + s.first) * cache.kv_heads + kv_head) * d;
   };
   const int64_t n = int64_t(segments.size());
-  auto ask = [&](const T* pool, int64_t i) {
-    if (next_table == nullptr) {
-      if (i + AHEAD < n) prefetch_rows(rows_of(pool, segments[i + AHEAD]), stride, segments[i + AHEAD].count, d);
-    } else if (i < next_blocks && next_table[i] >= 0) {
-      prefetch_rows(pool + (int64_t(next_table[i]) * size * cache.kv_heads + kv_head) * d, stride, size, d);
+  // What is read `AHEAD` blocks after key block i: keys, then values, then the keys of what follows.
+  const auto ask = [&](int64_t i) {
+    if (i < 2 * n) {
+      const Segment& segment = segments[i < n ? i : i - n];
+      prefetch_rows(rows_of(i < n ? cache.keys : cache.values, segment), stride, segment.count, d);
+    } else if (i - 2 * n < next.blocks && next.table[i - 2 * n] >= 0) {
+      prefetch_rows(cache.keys + (int64_t(next.table[i - 2 * n]) * size * cache.kv_heads + next.kv_head) * d, stride, size, d);
     }
   };
   for (int64_t i = 0; i < n; ++i) {
-    ask(cache.keys, i);
+    ask(i + AHEAD);
     score_block<D>(q, scale, group, d, rows_of(cache.keys, segments[i]), stride, segments[i].count, scores + segments[i].offset, width);
   }
-  if (next_table == nullptr)
-    for (int64_t i = 0; i < n && i < AHEAD; ++i) prefetch_rows(rows_of(cache.values, segments[i]), stride, segments[i].count, d);
   for (int64_t g = 0; g < group; ++g) {
     float* row = scores + g * width;
     for (int64_t t = total; t < width; ++t) row[t] = -INFINITY;
@@ -292,7 +296,7 @@ void attend_group(const CacheView<T>& cache, const int32_t* table, int64_t conte
       }
   }
   for (int64_t i = 0; i < n; ++i) {
-    ask(cache.values, i);
+    ask(n + i + AHEAD);
     mix_block<D>(p + segments[i].offset, width, group, d, rows_of(cache.values, segments[i]), stride, segments[i].count, out);
   }
   if (dense_lse) {  // what was dropped: keys only, never part of the result
@@ -338,7 +342,7 @@ void paged_attention(const AttentionArgs<T>& a, int threads) {
       attend(a.cache, a.block_table + row * a.max_blocks, context, first,
              a.keep ? a.keep + (row * kv_heads + head) * a.max_blocks : nullptr, head, q.data(), a.scale, group, scratch,
              out.data(), lse.data(), a.mass + at * a.max_blocks, a.max_blocks, (float*)nullptr, (float*)nullptr,
-             (const int32_t*)nullptr, int64_t(0));
+             Following{});
       for (int64_t i = 0; i < group * d; ++i) store(a.out + at * d + i, out[size_t(i)]);
       for (int64_t g = 0; g < group; ++g) a.log_sum_exp[at + g] = lse[size_t(g)];
     }

@@ -42,10 +42,11 @@ static void decoder_step(const StepArgs& a, int threads) {
   float *const all_residual = b.residual.data(), *const last_residual = b.last_residual.data();
   operand *const all_attended = b.attended.data(), *const last_attended = b.last_attended.data();
 
-  int64_t longest = 0;
+  int64_t longest = 0, total = 0;
   bool distinct = true;
   for (int64_t t = 0; t < tokens; ++t) {
     longest = a.position[t] + 1 > longest ? a.position[t] + 1 : longest;
+    total += a.position[t] + 1;
     distinct = distinct && (t == 0 || a.row[t] != a.row[t - 1]);
   }
 
@@ -55,12 +56,22 @@ static void decoder_step(const StepArgs& a, int threads) {
     int64_t rows = tokens;
     float* residual = all_residual;
     operand* attended = all_attended;
-    // Rows of their own whose keys and values stay in a core's cache: each thread takes its share of rows in order, and
-    // asks for the memory of the next row while it works on one. Not with a keep-list: that would fetch what it drops.
-    const bool in_order = !a.keep && distinct && tokens >= 2 * team && longest * kv_heads * d * 4 <= 512 * 1024;
-    const int64_t first_row = tokens * thread / team, end_row = tokens * (thread + 1) / team;  // this thread's, in order
+    // Rows of their own and not too long: each thread takes its share of rows in order, equal in tokens read, and their keys
+    // and values are asked for during the products before.
+    const bool in_order = distinct && tokens >= 2 * team && longest * kv_heads * d * 4 <= 512 * 1024;
+    const auto first_of = [&](int part) {
+      int64_t t = 0;
+      for (int64_t read = 0; t < tokens && read * team < total * part; ++t) read += a.position[t] + 1;
+      return t;
+    };
+    const int64_t first_row = first_of(thread), end_row = first_of(thread + 1);
     Later later;
     const auto inputs = [&](const PackedWeight& w) { return (w.panels * (thread + 1) / team - w.panels * thread / team) * w.k_padded; };
+    const auto kept_anywhere = [&](int64_t row, int64_t block) {
+      bool any = a.keep == nullptr;
+      for (int64_t head = 0; head < kv_heads && !any; ++head) any = a.keep[(row * kv_heads + head) * a.max_blocks + block];
+      return any;
+    };
     // The keys and values of this thread's rows in a layer, to be asked for during products with `k` inputs.
     const auto read_later = [&](const StepLayer& layer, int64_t k) {
       later.clear();
@@ -68,6 +79,7 @@ static void decoder_step(const StepArgs& a, int threads) {
       for (int64_t t = first_row; t < end_row; ++t)
         for (const bf16* pool : {layer.cache.keys, layer.cache.values})
           for (int64_t b = 0; b * size < a.position[t]; ++b) {
+            if (!kept_anywhere(a.row[t], b)) continue;
             const char* block = reinterpret_cast<const char*>(pool) + a.block_table[a.row[t] * a.max_blocks + b] * block_bytes;
             const int64_t tokens_in = std::min(size, a.position[t] - b * size);
             later.ranges.push_back({block, block + tokens_in * kv_heads * d * int64_t(sizeof(bf16))});
@@ -122,7 +134,7 @@ static void decoder_step(const StepArgs& a, int threads) {
         }
         for (int64_t i = 0; i < kv_heads * d; i += W) store16(layer.cache.values + slot + i, load16(v + i));
       }
-      const auto attend_one = [&](int64_t t, int64_t head, bool ahead) {
+      const auto attend_one = [&](int64_t t, int64_t head, Following next) {
         const int64_t context = a.position[t] + 1, row = a.row[t];
         const int64_t first = layer.window > 0 && context > layer.window ? context - layer.window : 0;
         const uint8_t* keep = a.keep ? a.keep + (row * kv_heads + head) * a.max_blocks : nullptr;
@@ -130,8 +142,7 @@ static void decoder_step(const StepArgs& a, int threads) {
         float* mass = measured ? a.mass_by_head + (t * kv_heads + head) * a.max_blocks : nullptr;
         attend(layer.cache, a.block_table + row * a.max_blocks, context, first, keep, head,
                (const float*)(qkv + t * width + head * group * d), a.scale, group, scratch, out.data(), lse.data(), (float*)nullptr,
-               int64_t(0), mass, all ? dense.data() : nullptr, ahead ? a.block_table + a.row[t + 1] * a.max_blocks : nullptr,
-               ahead ? a.position[t + 1] / size + 1 : int64_t(0));
+               int64_t(0), mass, all ? dense.data() : nullptr, next);
         for (int64_t i = 0; i < group * d; i += W) store16(attended + t * out_padded + head * group * d + i, load16(&out[size_t(i)]));
         if (all) {
           float lost = 0.0f;
@@ -141,15 +152,16 @@ static void decoder_step(const StepArgs& a, int threads) {
       };
       if (in_order) {
         for (int64_t t = first_row; t < end_row; ++t)
-          for (int64_t head = 0; head < kv_heads; ++head) attend_one(t, head, t + 1 < end_row);
-        if (index + 1 < a.num_layers) {
-          const StepLayer& next = a.layers[index + 1];
-          read_later(next, inputs(layer.output) + inputs(layer.gate_up) + inputs(layer.down) + inputs(next.qkv));
-        }
+          for (int64_t head = 0; head < kv_heads; ++head) {
+            const bool last = head + 1 == kv_heads;
+            const int64_t then = std::min(t + last, end_row - 1);
+            Following next{a.block_table + a.row[then] * a.max_blocks, a.position[then] / size + 1, last ? 0 : head + 1};
+            attend_one(t, head, a.keep ? Following{} : next);  // with a keep-list it would fetch what is dropped
+          }
 #pragma omp barrier
       } else {
 #pragma omp for schedule(dynamic, 1)
-        for (int64_t task = 0; task < tokens * kv_heads; ++task) attend_one(task / kv_heads, task % kv_heads, false);
+        for (int64_t task = 0; task < tokens * kv_heads; ++task) attend_one(task / kv_heads, task % kv_heads, {});
       }
       if (fewer && index + 1 == a.num_layers) {
 #pragma omp for schedule(static)
@@ -168,6 +180,8 @@ static void decoder_step(const StepArgs& a, int threads) {
         swiglu_row(sums, sums + 24, count, y);
       });
 #pragma omp barrier
+      if (in_order && index + 1 < a.num_layers)
+        read_later(a.layers[index + 1], inputs(layer.down) + inputs(a.layers[index + 1].qkv));
       product(gated, rows, layer.down, index + 1 < a.num_layers ? &a.layers[index + 1].qkv : &a.head, &later, thread, team, add_to_residual);
 #pragma omp barrier
     }
