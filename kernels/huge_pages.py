@@ -4,6 +4,7 @@ Linux gives 2 MiB pages to memory that asks for them (`transparent_hugepage` in 
 the same tensors lie in ordinary pages.
 """
 
+import contextlib
 import math
 import mmap
 from collections.abc import Sequence
@@ -22,9 +23,7 @@ def zeros(shapes: Sequence[Sequence[int]], dtype: torch.dtype) -> list[Tensor]:
         return [torch.zeros(tuple(shape), dtype=dtype) for shape in shapes]
     memory = mmap.mmap(-1, sum(room), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_HUGEPAGE"):
-        try:
+        with contextlib.suppress(OSError):  # a kernel built without them
             memory.madvise(mmap.MADV_HUGEPAGE)
-        except OSError:  # a kernel built without them
-            pass
     parts = torch.frombuffer(memory, dtype=torch.uint8).split(room)
     return [part[:size].view(dtype).view(tuple(shape)) for part, size, shape in zip(parts, sizes, shapes, strict=True)]

@@ -65,8 +65,8 @@ struct Range {
   int64_t lines() const { return (end - next + 63) / 64; }
 };
 
-// What a thread reads after its products, block by block: the keys and values of its rows. `per_pair` cache lines of it are
-// asked for with every pair of k, so that it has come when the products are done.
+// What a thread reads after its products, block by block: the keys and values of its rows. Each panel asks for a share of
+// it, `lines_per_k` cache lines for every input, so that it has come when the products are done.
 struct Later {
   std::vector<Range> ranges;
   size_t first = 0;

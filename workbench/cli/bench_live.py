@@ -92,13 +92,13 @@ def bench_live(
     def rate(name: str, batch: int) -> float:
         return batch * TOKENS / statistics.median(seconds[name, batch])
 
-    def ratio(names: list[str], batch: int) -> float | None:
-        """Median over rounds of the time of the fastest of `names` over ours, run right beside it."""
+    def ratios(names: list[str], batch: int) -> list[float]:
+        """Of each round: the time of the fastest of `names` over ours, run right beside it."""
         if not names:
-            return None
+            return []
         best = max(names, key=lambda name: (len(seconds[name, batch]), -statistics.median(seconds[name, batch])))
         pairs = zip(seconds[best, batch], seconds["ours", batch], strict=True)
-        return statistics.median(theirs / mine for theirs, mine in pairs)
+        return [theirs / mine for theirs, mine in pairs]
 
     servers_names = [server.name for server in servers]
     table = Table(title=f"{model}, bf16, {live.decoder.implementation}: tokens a second, median of {rounds}")
@@ -114,13 +114,22 @@ def bench_live(
             cells.append(f"{rate(peer.name, batch):.0f} ({min(runs):.0f} to {max(runs):.0f})")
         table.add_row(peer.name, *cells)
     figures["control_overhead_frac"] = statistics.median(control_fracs)
-    for batch in BATCHES:
-        figures[f"ratio_transformers_{batch}"] = ratio(["transformers"] if transformers else [], batch)
-        figures[f"ratio_vllm_{batch}"] = ratio(servers_names, batch)
-        figures[f"ratio_controlled_{batch}"] = ratio(["ours, controlled"], batch)
+    compared = {
+        "transformers": ["transformers"] if transformers else [],
+        "vllm": servers_names,
+        "controlled": ["ours, controlled"],
+    }
     out.say(table)
     out.say(f"deciding takes {figures['control_overhead_frac']:.2%} of a run at {BATCHES[-1]} requests")
-    for name in ("transformers", "vllm"):
-        shown = [f"{figures[f'ratio_{name}_{n}']:.2f} at {n}" for n in BATCHES if figures[f"ratio_{name}_{n}"]]
-        out.say(f"times as fast as {name}: {', '.join(shown)}" if shown else f"{name} was not measured")
+    for key, names in compared.items():
+        shown = []
+        for batch in BATCHES:
+            rounds_of = ratios(names, batch)
+            figures[f"ratio_{key}_{batch}"] = statistics.median(rounds_of) if rounds_of else None
+            if rounds_of:
+                shown.append(
+                    f"{statistics.median(rounds_of):.2f} ({min(rounds_of):.2f} to {max(rounds_of):.2f}) at {batch}"
+                )
+        if key != "controlled":
+            out.say(f"times as fast as {key}: {', '.join(shown)}" if shown else f"{key} was not measured")
     out.done(True, figures, {"timings": timings})
