@@ -25,7 +25,7 @@ from sims.executor import SimExecutor
 from sims.leap import COMPLETED, NUM_COLUMNS, Asked, Ledger, Limits, take_arrivals
 from sims.mass_process import MassLaw, MassState, forget_slot
 from sims.scalar_philox import philox_words, unit
-from sims.step_cost import StepRates, marginal_s, step_totals
+from sims.step_cost import StepRates, step_totals
 from sims.token_draws import (
     ENTROPY,
     ENTROPY_RAW,
@@ -43,6 +43,7 @@ from workbench.engine import slots as row
 from workbench.engine.kv_blocks import BlockPool, evict, release
 from workbench.engine.plant import EnginePlant
 from workbench.engine.sight import MASS_WIDTH_STEP
+from workbench.engine.step_time import learn, marginal_s
 from workbench.engine.telemetry import record_step
 from workbench.protocols import Controllers, DecisionPoint, KeepRule
 from workbench.signals import BoolArray, FloatArray, IntArray
@@ -92,6 +93,7 @@ class Machine(NamedTuple):
     vocab: int
     seed: int
     temperature: FloatArray  # [slots] where nobody decides
+    step_time: FloatArray  # [3, 4] what the engine has learned of its cost
 
 
 def can_leap_controlled(plant: EnginePlant) -> bool:
@@ -138,7 +140,7 @@ def leap_controlled(plant: EnginePlant, controllers: Controllers, states: dict[D
         cost = executor.step_cost
         machine = Machine(
             cost.rates, np.zeros(0) if cost.noise is None else cost.noise, cost.mass_s, executor.law,
-            executor.vocab_size, executor.seed, executor.slot_temperature,
+            executor.vocab_size, executor.seed, executor.slot_temperature, executor.step_time.equations,
         )  # fmt: skip
         masses, mass_law = (executor.mass_state, executor.mass_law) if executor.mass is not None else (None, None)
         count, why = _run(
@@ -309,7 +311,7 @@ def _run(
             view = OrderView(
                 head_order.flags[row.ACTIVE], head_order.flags[row.JOINED], head_order.flags[row.MEASURED],
                 flags[row.SERVED], numbers[row.RANK], numbers[row.KIND], shown[0],
-                marginal_s(rates, numbers[row.COMPUTED], want),
+                marginal_s(machine.step_time, numbers[row.COMPUTED], want),
             )  # fmt: skip
             decide(order_rule, view, rank)
         else:
@@ -383,6 +385,7 @@ def _run(
             if slowdown != 1.0:
                 energy += (slowdown - 1.0) * elapsed * rates.power_idle_w
                 elapsed *= slowdown
+        learn(machine.step_time, num_tokens.sum(), read_bytes / max(rates.kv_bytes_per_token, 1.0), elapsed)
         queues.now_s[0] = start_s + elapsed
         now = queues.now_s[0]
 

@@ -15,6 +15,7 @@ from sims.mass_process import MassLaw, MassProcess, MassState, forget_slot, mass
 from sims.step_cost import StepCost, step_totals
 from sims.token_draws import ProcessState, draw_tokens, new_draws, new_state
 from workbench.engine.executor import Batch, StepResult
+from workbench.engine.step_time import StepTime
 from workbench.errors import InputError
 from workbench.protocols import KeepAction, KeepRule, SamplingAction
 from workbench.signals import BoolArray, FloatArray, IntArray
@@ -50,6 +51,7 @@ class SimExecutor:
         self.slowdown = 1.0
         self._default_temperature = temperature
         self._rates = step_cost.rates
+        self.step_time = StepTime()  # what this engine knows of its cost, learned as a real one learns it
         self._law = process.table_for(kind_names)
         if not draw_ends:
             self._law.numbers[:, END_SLOPE] = np.nan
@@ -120,7 +122,7 @@ class SimExecutor:
         forget_slot(self._masses, slot)
 
     def marginal_step_s(self, start: IntArray, num_tokens: IntArray) -> FloatArray:
-        return self.step_cost.marginal_step_s(start, num_tokens)
+        return self.step_time.marginal_s(start, num_tokens)
 
     def execute(self, batch: Batch, sampling: SamplingAction | None, keep: KeepAction | None) -> StepResult:
         rows = batch.slot.shape[0]
@@ -143,6 +145,8 @@ class SimExecutor:
         if slowdown != 1.0:
             energy_j += (slowdown - 1.0) * elapsed_s * self.step_cost.power_idle_w
             elapsed_s *= slowdown
+        kv_tokens = kv_bytes_read / max(self._rates.kv_bytes_per_token, 1.0)
+        self.step_time.add(int(batch.num_tokens.sum()), kv_tokens, elapsed_s)
         if batch.copy_s:
             energy_j += batch.copy_s * self.step_cost.power_idle_w
             elapsed_s += batch.copy_s

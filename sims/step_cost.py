@@ -126,11 +126,6 @@ class StepCost:
         """Seconds of a step that reads every cached token. Shapes [rows]."""
         return float(step_totals(self.rates, start, num_tokens, samples, np.full(start.shape, -1.0))[0])
 
-    def marginal_step_s(self, start: IntArray, num_tokens: IntArray) -> FloatArray:
-        """Seconds each row adds to a step: its share of the dense work at the mean slope of the table, its attention,
-        its row overhead. The mean slope, not the local one, because a staircase has none."""
-        return marginal_s(self.rates, np.asarray(start), np.asarray(num_tokens))
-
 
 @njit(cache=True, inline="always")
 def looked_up(table: FloatArray, index: int) -> float:
@@ -214,17 +209,3 @@ def totals_of(
     busy = min(elapsed, max(flops / rates.flop_per_s, (rates.weight_bytes + kv_read) / rates.bytes_per_s))
     energy = rates.power_idle_w * elapsed + (rates.power_peak_w - rates.power_idle_w) * busy
     return elapsed, energy, flops, kv_read, kv_dense
-
-
-@njit(cache=True)
-def marginal_s(rates: StepRates, start: IntArray, num_tokens: IntArray) -> FloatArray:
-    last = rates.dense_s.shape[0] - 1
-    slope = (rates.dense_s[last] - rates.dense_s[min(1, last)]) / max(1, last - 1)
-    rows = rates.output_s.shape[0] - 1
-    per_row = rates.row_s + (rates.output_s[rows] - rates.output_s[0]) / rows
-    window, kv_s_per_token, pair_s = rates.window_tokens, rates.kv_s_per_token, rates.pair_s
-    out = np.empty(start.shape[0])
-    for i in range(start.shape[0]):
-        seconds, _, _ = attention_s(window, kv_s_per_token, pair_s, start[i], num_tokens[i], -1.0)
-        out[i] = num_tokens[i] * slope + per_row + seconds
-    return out

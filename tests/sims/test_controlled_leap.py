@@ -87,6 +87,7 @@ def compare(arm, seed, count, rate, blocks, max_running, budget, slots, quantum,
     np.testing.assert_array_equal(leapt.numbers, stepped.numbers)
     np.testing.assert_array_equal(leapt.flags[:4], stepped.flags[:4])  # RUNNING is brought up to date when looked at
     np.testing.assert_array_equal(leapt.sight.block_mass, stepped.sight.block_mass)
+    np.testing.assert_array_equal(leapt.executor.step_time.equations, stepped.executor.step_time.equations)
 
 
 @settings(max_examples=12)

@@ -99,13 +99,6 @@ def test_without_a_power_model_energy_is_missing_not_zero():
     assert np.isnan(step_totals(cost.rates, np.array([3]), np.array([1]), np.array([True]), -np.ones(1))[1])
 
 
-def test_marginal_seconds_grow_with_context_and_chunk():
-    cost = made()
-    marginal = cost.marginal_step_s(np.array([10, 1000, 10]), np.array([1, 1, 64]))
-    assert marginal[1] - marginal[0] == pytest.approx(990 * 2.0**-10)
-    assert marginal[2] > marginal[0] > 0.0
-
-
 def test_the_share_of_steps_outside_the_table():
     assert made().outside(np.array([1, 8, 9, 16])) == 0.5
 

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from workbench.engine.executor import Batch, StepResult
+from workbench.engine.step_time import StepTime
 from workbench.live.batch_input import forward_input
 from workbench.live.decoder import Decoder, QueryViewer
 from workbench.live.decoder_layout import ForwardInput, ForwardOutput
@@ -23,7 +24,6 @@ from workbench.live.keep_list import KeepList, choose_blocks
 from workbench.live.key_index import KeyIndex
 from workbench.live.kv_cache import KVCache
 from workbench.live.sampler import Sampler
-from workbench.live.step_time import StepTime
 from workbench.protocols import KeepAction, SamplingAction
 from workbench.signals import FloatArray, IntArray
 

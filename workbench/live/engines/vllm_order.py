@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 from vllm.v1.request import Request, RequestStatus
 
+from workbench.engine.step_time import StepTime
 from workbench.live.engines.deployment import check_delay, deploy, scenario_from_environment
 from workbench.live.engines.order_slots import OrderSlots
 from workbench.live.engines.signal_watch import Change, SignalWatch
 from workbench.live.engines.vllm_params import wishes_of
 from workbench.live.engines.vllm_shared import open_board, open_spool, slots_of, vocabulary_of
 from workbench.live.engines.vllm_step_record import StepRecord
-from workbench.live.step_time import StepTime
 from workbench.protocols import DecisionPoint, OrderAction, OrderObservation
 from workbench.scenario import Scenario
 from workbench.signals import BoolArray, FloatArray, IntArray

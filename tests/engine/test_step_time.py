@@ -1,6 +1,6 @@
 import numpy as np
 
-from workbench.live.step_time import FLOOR_S, StepTime
+from workbench.engine.step_time import FLOOR_S, StepTime
 
 
 def test_it_learns_what_a_row_adds() -> None:
