@@ -177,7 +177,7 @@ def choose_blocks(
 ) -> bool:  # fmt: skip
     """Set kept[slot] and dropped[slot] for one step; returns whether the kept blocks changed.
 
-    The laws are those of `kernels.reference_numpy.keep_blocks` over the blocks still held, as the live plant applies
+    The laws are those of `kernels.selection_numpy.keep_blocks` over the blocks still held, as the live plant applies
     them: sinks and recent blocks are counted among those held, the score given up by evictions goes on counting against
     the budget, a share to keep is a share of all blocks ever filled. Blocks without a score stay.
     """

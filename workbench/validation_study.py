@@ -22,8 +22,8 @@ from typing import Any
 
 import polars as pl
 
+from workbench.arm_task import ArmTask
 from workbench.errors import InputError, unknown_name
-from workbench.main_job import ArmTask
 from workbench.scenario import Scenario, parse_scenario
 
 SECTIONS = ("name", "scenario", "loads", "record", "calibrate", "ranked", "regimes", "settings")

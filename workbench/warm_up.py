@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from workbench.main_job import QUICK, Progress, main_job
+from workbench.arm_task import Progress
+from workbench.main_job import QUICK, main_job
 
 SMALLEST = replace(
     QUICK, record_prompts=10, record_tokens=20, sim_requests=24, loads=(0.95,), live_requests=2, live_tokens=4

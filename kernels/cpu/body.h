@@ -3,7 +3,12 @@
 //
 #include "layers.h"
 //
+#include "block_products.h"
+//
 #include "attention.h"
+//
+#include "ahead.h"
+//
 #include "linear.h"
 #include "logit_stats.h"
 #include "step.h"

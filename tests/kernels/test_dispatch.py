@@ -52,7 +52,7 @@ def test_kernels_imports_nothing_of_ours():
 
 
 def test_numpy_twins_need_no_torch():
-    script = "import sys, kernels.philox, kernels.reference_numpy\nassert 'torch' not in sys.modules\n"
+    script = "import sys, kernels.philox, kernels.reference_numpy, kernels.selection_numpy\nassert 'torch' not in sys.modules\n"
     subprocess.run([sys.executable, "-c", script], check=True, cwd=REPOSITORY)
 
 

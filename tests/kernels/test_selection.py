@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels import reference, reference_numpy
+from kernels import reference, reference_numpy, selection_numpy
 from kernels.laws import KEEP_ALL, KEEP_LEAST_MASS, KEEP_TOP_BLOCKS, KEEP_WINDOW
 
 
@@ -50,11 +50,11 @@ def test_keep_blocks_follows_its_words(data):
     }
     expected = keep_by_words(score, mass, num_blocks, *numbers.values())
     expected += [False] * (9 - num_blocks)
-    found = reference_numpy.keep_blocks([score], [mass], [num_blocks], **numbers)
+    found = selection_numpy.keep_blocks([score], [mass], [num_blocks], **numbers)
     assert found[0].tolist() == expected
     twin = reference.keep_blocks(torch.tensor([score]), torch.tensor([mass]), torch.tensor([num_blocks]), **numbers)
     # The torch twin reads the same doubles; float32 input is widened, so ties stay ties.
-    again = reference_numpy.keep_blocks(
+    again = selection_numpy.keep_blocks(
         [np.float32(score).astype(float)], [np.float32(mass).astype(float)], [num_blocks], **numbers
     )
     assert twin[0].tolist() == again[0].tolist()
@@ -64,11 +64,11 @@ def test_keep_blocks_refuses_bad_numbers():
     good = {"rule": 1, "mass_budget": 0.1, "block_budget_frac": 0.5, "sink_blocks": 1, "recent_blocks": 1}
     for name, value in (("rule", 4), ("mass_budget", 1.0), ("mass_budget", math.nan), ("sink_blocks", -1)):
         with pytest.raises(ValueError):
-            reference_numpy.keep_blocks([[0.1, 0.2]], None, [2], **{**good, name: value})
+            selection_numpy.keep_blocks([[0.1, 0.2]], None, [2], **{**good, name: value})
     with pytest.raises(ValueError, match="num_blocks"):
-        reference_numpy.keep_blocks([[0.1, 0.2]], None, [3], **good)
+        selection_numpy.keep_blocks([[0.1, 0.2]], None, [3], **good)
     with pytest.raises(ValueError, match="block_budget_frac"):
-        reference_numpy.keep_blocks([[0.1, 0.2]], None, [2], **{**good, "rule": 2, "block_budget_frac": 0.0})
+        selection_numpy.keep_blocks([[0.1, 0.2]], None, [2], **{**good, "rule": 2, "block_budget_frac": 0.0})
 
 
 @given(st.data())
@@ -97,7 +97,7 @@ def test_reveal_prefix_follows_its_words(data):
                 break
             continue
         taken.append(position)
-    found = reference_numpy.reveal_prefix([rank], [cost], [masked], [budget], [crossing], [low], [high])
+    found = selection_numpy.reveal_prefix([rank], [cost], [masked], [budget], [crossing], [low], [high])
     assert sorted(np.flatnonzero(found[0]).tolist()) == sorted(taken)
     arguments = (torch.tensor([x]) for x in (rank, cost, masked, budget, crossing, low, high))
     assert reference.reveal_prefix(*arguments)[0].tolist() == found[0].tolist()
@@ -105,15 +105,15 @@ def test_reveal_prefix_follows_its_words(data):
 
 def test_reveal_prefix_edges():
     rank, cost, masked = np.arange(5)[None], np.full((1, 5), 0.3), np.ones((1, 5), bool)
-    assert reference_numpy.reveal_prefix(rank, cost, masked, 0.0, True, 1, 5).sum() == 1  # eta = 0: one an iteration
-    assert reference_numpy.reveal_prefix(rank, cost, masked, math.inf, True, 1, 5).sum() == 5
-    assert reference_numpy.reveal_prefix(rank, cost, masked, 0.6, True, 1, 5).sum() == 3  # the crossing one included
-    assert reference_numpy.reveal_prefix(rank, cost, ~masked, 1.0, True, 1, 5).sum() == 0
+    assert selection_numpy.reveal_prefix(rank, cost, masked, 0.0, True, 1, 5).sum() == 1  # eta = 0: one an iteration
+    assert selection_numpy.reveal_prefix(rank, cost, masked, math.inf, True, 1, 5).sum() == 5
+    assert selection_numpy.reveal_prefix(rank, cost, masked, 0.6, True, 1, 5).sum() == 3  # the crossing one included
+    assert selection_numpy.reveal_prefix(rank, cost, ~masked, 1.0, True, 1, 5).sum() == 0
     for budget in (-1.0, math.nan):
         with pytest.raises(ValueError, match="budget"):
-            reference_numpy.reveal_prefix(rank, cost, masked, budget, True, 1, 5)
+            selection_numpy.reveal_prefix(rank, cost, masked, budget, True, 1, 5)
     with pytest.raises(ValueError, match="cost"):
-        reference_numpy.reveal_prefix(rank, cost * math.nan, masked, 1.0, True, 1, 5)
+        selection_numpy.reveal_prefix(rank, cost * math.nan, masked, 1.0, True, 1, 5)
 
 
 @pytest.mark.parametrize("n", [25, 49_152])

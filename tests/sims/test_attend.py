@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels.reference_numpy import keep_blocks
+from kernels.selection_numpy import keep_blocks
 from sims.attend import choose_blocks, evict_dropped, keep_by_threshold, scores_that_may_go, tell
 from sims.mass_process import forget_slot
 from tests.sims.test_mass_process import drawn

@@ -44,7 +44,7 @@ def test_fused_statistics_agree_with_float64(bench):
 
 
 def test_selection_of_the_backend_equals_the_numpy_twin(bench):
-    from kernels.reference_numpy import reveal_prefix
+    from kernels.selection_numpy import reveal_prefix
 
     rng = np.random.default_rng(0)
     for _ in range(50):

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from sims.models import model_named
+from workbench.arm_task import ArmTask, run_in_processes
 from workbench.claims.claim import Measured
 from workbench.claims.interval import over_seeds
 from workbench.claims.mechanism import HELD_BY, held_by_shares
@@ -20,7 +21,7 @@ from workbench.claims.paired import arm_values, quantities, records_of, value_of
 from workbench.claims.setting import Setting
 from workbench.claims.trace_slice import trace_rows
 from workbench.factorial import FactorialSettings, switches
-from workbench.main_job import BASE_TEMPERATURE, MEMORIES, SLO, ArmTask, capacity_per_s, run_in_processes
+from workbench.main_job import BASE_TEMPERATURE, MEMORIES, SLO, capacity_per_s
 from workbench.metrics.arm import ARM_CODES, BASELINE
 from workbench.metrics.records import Records
 from workbench.scenario import Scenario, parse_scenario

@@ -57,7 +57,7 @@ def validate(
 
     out = Output(as_json)
     if record is not None:
-        from workbench.main_job import run_here
+        from workbench.arm_task import run_here
         from workbench.validation_study import (
             RECORD,
             capacity_requests_per_s,

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from kernels import reference_numpy
+from kernels import selection_numpy
 from workbench.live.decoder import ForwardInput
 from workbench.protocols import KeepAction, KeepObservation, KeepRule, blank_like
 from workbench.pruning.key_rules import KeyRules
@@ -92,7 +92,7 @@ def layer_share(action: KeepAction, num_layers: int) -> FloatArray:
 def score_keep(action: KeepAction, num_blocks: int, num_layers: int) -> BoolArray:
     """[slots, width]: what the rules that read scores keep; every block where the rule reads keys."""
     rule = np.where(np.isin(action.rule, SCORE_RULES), action.rule, int(KeepRule.ALL))
-    return reference_numpy.keep_blocks(
+    return selection_numpy.keep_blocks(
         action.score, None, np.full(rule.size, num_blocks), rule=rule, mass_budget=action.mass_budget,
         block_budget_frac=layer_share(action, num_layers), sink_blocks=np.minimum(action.sink_blocks, num_blocks),
         recent_blocks=np.clip(action.recent_blocks, 1, num_blocks),

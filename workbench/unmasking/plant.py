@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.reference_numpy import reveal_prefix
+from kernels.selection_numpy import reveal_prefix
 from workbench.errors import InputError
 from workbench.loop import close_loop
 from workbench.protocols import (

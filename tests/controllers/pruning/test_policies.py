@@ -14,7 +14,7 @@ from controllers.pruning.pyramid import Pyramid
 from controllers.pruning.quest import Quest
 from controllers.pruning.snapkv import SnapKV
 from controllers.pruning.streaming_llm import StreamingLLM
-from kernels.reference_numpy import keep_blocks
+from kernels.selection_numpy import keep_blocks
 from tests.controllers.pruning.test_least_mass import observation
 from workbench.catalog import CATALOG
 from workbench.errors import InputError

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from kernels.reference_numpy import reveal_prefix
+from kernels.selection_numpy import reveal_prefix
 from workbench.protocols import RevealAction, RevealObservation
 
 

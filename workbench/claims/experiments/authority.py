@@ -25,6 +25,7 @@ import numpy as np
 from sims.arrivals import azure_lengths, poisson_arrivals
 from sims.traces import read_trace
 from workbench.arm import run_arm
+from workbench.arm_task import run_in_processes
 from workbench.claims.claim import Measured
 from workbench.claims.interval import over_seeds
 from workbench.claims.mechanism import HELD_BY, held_by_shares
@@ -32,7 +33,7 @@ from workbench.claims.paired import TOLD, arm_values, gains, records_of, value_o
 from workbench.claims.setting import Setting
 from workbench.claims.trace_slice import trace_rows
 from workbench.factorial import FactorialSettings
-from workbench.main_job import BASE_TEMPERATURE, find_trace, run_in_processes
+from workbench.main_job import BASE_TEMPERATURE, find_trace
 from workbench.metrics.arm import ARM_CODES, BASELINE
 from workbench.metrics.records import Records
 from workbench.record import write_atomically

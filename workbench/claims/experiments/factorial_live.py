@@ -10,12 +10,13 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from workbench.arm_task import ArmTask, run_here
 from workbench.claims.claim import Measured
 from workbench.claims.paired import arm_values, quantities, records_of, value_of
 from workbench.claims.setting import Setting
 from workbench.claims.simulated import ANY_TARGET_NATS, folder
 from workbench.factorial import FactorialSettings, switches
-from workbench.main_job import BASE_TEMPERATURE, SLO, ArmTask, run_here
+from workbench.main_job import BASE_TEMPERATURE, SLO
 from workbench.metrics.arm import ARM_CODES
 from workbench.scenario import Scenario, parse_scenario
 

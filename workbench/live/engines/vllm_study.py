@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+from workbench.arm_task import ArmTask, Progress
 from workbench.errors import InputError
 from workbench.live.engines.vllm_arm import serve_arm
-from workbench.main_job import ArmTask, Progress
 from workbench.record import read_manifest
 from workbench.scenario import parse_scenario
 from workbench.validation_study import RECORD
