@@ -55,4 +55,6 @@ def test_seconds_below_one_are_milliseconds_and_the_interval_follows() -> None:
 def test_nothing_is_a_dash() -> None:
     assert value_text(BY_NAME["ttft_p50_s"], Figure(None, reason="no request completed")) == "–"
     assert change_text(Figure(None)) == "–"
+    assert change_text(Figure(755.0, 323.0, 1189.0)) == f"×756 (324 to 1{THIN}190)"
+    assert change_text(Figure(20.0)) == "×21.0"
     assert change_text(Figure(-0.1, -0.15, -0.05)) == f"−10{THIN}% (−15 to −5.0)"

@@ -1,5 +1,6 @@
 """The verdict says what was planted, gives the reason where nothing happens, and never contradicts the heat map."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -119,3 +120,16 @@ def test_changes_too_long_for_a_cell_are_written_as_factors(found: RunFigures, m
     assert factors
     for percent, factor in factors:
         assert float(factor.removeprefix("×")) == pytest.approx(1.0 + float(percent) / 100.0, abs=0.006)
+
+
+def test_a_sentence_says_such_changes_as_factors(found: RunFigures, monkeypatch: pytest.MonkeyPatch) -> None:
+    def said() -> str:
+        return " ".join(part.summary for one in verdict_of(found).verdicts for part in one.parts)
+
+    assert "multipl" not in said()
+    for module in ("verdict", "numbers"):
+        monkeypatch.setattr(f"workbench.report.{module}.MANY", 0.001)
+    factors = re.findall(r"multipl(?:y|ies) [^.;]*? by ([\d.]+) \(([\d.]+) to ([\d.]+)\)", said())
+    assert factors
+    for value, low, high in factors:
+        assert 1.0 <= float(low) <= float(value) <= float(high)

@@ -11,14 +11,13 @@ from dataclasses import dataclass
 
 from workbench.metrics import ARM_CODES, BASELINE, CellFigures, Metric, RunFigures, arm_label
 from workbench.metrics.table import BY_NAME
-from workbench.report.numbers import change_text, digits, interval_text, percent, scaled, value_text
+from workbench.report.numbers import MANY, change_text, digits, interval_text, percent, scaled, times, value_text
 
 SHOWN = (
     "ttft_mean_s", "ttft_p99_s", "tpot_mean_s", "e2e_mean_s", "e2e_p99_s", "goodput_frac",
     "output_tokens_per_s", "energy_per_token_j", "kv_read_frac", "entropy_error_nats", "nll_nats", "tau_per_busy_s",
 )  # fmt: skip
 NEGLIGIBLE = 0.001  # shown as no change, whatever its interval
-MANY = 10.0  # changes from a thousand per cent on are written as factors: a cell has no room for six digits
 FULL_COLOUR = 0.3  # a change of thirty per cent has the full colour
 
 
@@ -91,7 +90,7 @@ def _cell(metric: Metric, cell: CellFigures, code: str) -> HeatCell:
         detail = f"from zero to {value_text(metric, figure)} ({interval_text(metric, figure)})"
         return HeatCell("0 →", "", "grey", 0.0, detail)
     detail = f"{change_text(relative)}, {relative.method or relative.reason}; now {value_text(metric, figure)}"
-    written = _times if relative.value >= MANY else _bare
+    written = times if relative.value >= MANY else _bare
     text = written(relative.value)
     if relative.low is None or relative.high is None:
         return HeatCell(text, "?", "grey", 0.0, detail)
@@ -103,10 +102,6 @@ def _cell(metric: Metric, cell: CellFigures, code: str) -> HeatCell:
     mechanism = metric.better == "neither" or (metric.name == "nll_nats" and (good or "T" in code))
     css = "moved" if mechanism else "better" if good else "worse"
     return HeatCell(text, interval, css, round(strength, 3), detail)
-
-
-def _times(value: float) -> str:
-    return f"×{digits(1.0 + value)}"
 
 
 def _bare(value: float) -> str:

@@ -8,6 +8,9 @@ MINUS, DASH = "−", "–"
 THIN = "\u202f"  # narrow and never broken: a number stays with its unit
 
 
+MANY = 10.0  # changes from a thousand per cent on are written as factors: six digits of per cent say little
+
+
 def digits(value: float) -> str:
     """Three significant digits without an exponent between 0.001 and a million, a true minus sign."""
     if value == 0.0:
@@ -40,6 +43,11 @@ def percent(value: float, signed: bool = True) -> str:
     return sign + text + THIN + "%"
 
 
+def times(value: float) -> str:
+    """A relative change as a factor: "×12.3"."""
+    return f"×{digits(1.0 + value)}"
+
+
 def scaled(metric: Metric, reference: float) -> tuple[float, str]:
     """(factor, unit) a metric is shown in, given a typical value: milliseconds below a second, percent for shares."""
     if metric.unit == "s":
@@ -66,9 +74,13 @@ def interval_text(metric: Metric, figure: Figure, reference: float | None = None
 
 
 def change_text(relative: Figure) -> str:
-    """ "-12 % (-15 to -9)" of a relative change."""
+    """ "-12 % (-15 to -9)" of a relative change, "×12.3 (9.1 to 15.5)" from `MANY` on."""
     if relative.value is None:
         return DASH
+    if relative.value >= MANY:
+        ends = relative.low, relative.high
+        within = "" if None in ends else f" ({' to '.join(digits(1.0 + end) for end in ends if end is not None)})"
+        return times(relative.value) + within
     if relative.low is None or relative.high is None:
         return percent(relative.value)
     low, high = (percent(end).removesuffix(THIN + "%") for end in (relative.low, relative.high))

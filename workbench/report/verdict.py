@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from workbench.metrics import BASELINE, CONTROLLERS, CellFigures, RunFigures
 from workbench.report.findings import MECHANISMS, OUTCOMES, Finding, findings, outcomes_of
-from workbench.report.numbers import THIN, change_text, percent
+from workbench.report.numbers import MANY, THIN, change_text, percent, times
 
 NAMES = {"S": "The scheduler", "T": "The temperature loop", "P": "Pruning", "STP": "All three together"}
 SHORT_QUEUE = 0.05  # share of busy time
@@ -106,12 +106,17 @@ def _summary(lead: str, it: str, better: Sequence[Finding], worse: Sequence[Find
 def _strongest(hits: Sequence[Finding], it: str) -> str:
     most = max(hits, key=lambda f: f.size)
     relative = most.relative
+    ending, place = "s" if it == "it" else "", _place(most.cell)
+    if (relative.value or 0.0) >= MANY:
+        many = change_text(relative).removeprefix("×")
+        return (
+            f"{'multiplies' if ending else 'multiply'} {OUTCOMES[most.metric]} by {many}{f' {place}' if place else ''}"
+        )
     falls = (relative.value or 0.0) < 0.0
     low, high = sorted(abs(end) for end in (relative.low or 0.0, relative.high or 0.0))
     interval = f"({percent(low, False).removesuffix(THIN + '%')} to {percent(high, False).removesuffix(THIN + '%')})"
-    place = _place(most.cell)
     return (
-        f"{'cut' if falls else 'raise'}{'s' if it == 'it' else ''} {OUTCOMES[most.metric]} by {percent(most.size, False)} {interval}"
+        f"{'cut' if falls else 'raise'}{ending} {OUTCOMES[most.metric]} by {percent(most.size, False)} {interval}"
         f"{f' {place}' if place else ''}"
     )
 
@@ -123,7 +128,7 @@ def _moves(cells: Sequence[CellFigures], code: str, it: str) -> str:
         moved = [f for f in findings(cells, code, [metric]) if f.state in ("better", "worse")]
         values = [f.relative.value for f in moved if f.relative.value is not None]
         if values:
-            low, high = percent(min(values)), percent(max(values))
+            low, high = (times(v) if max(values) >= MANY else percent(v) for v in (min(values), max(values)))
             parts.append(f"{name} by {low if low == high else f'{low} to {high}'}")
     return f" {it.capitalize()} {'moves' if it == 'it' else 'move'} {_joined(parts)}." if parts else ""
 
