@@ -28,8 +28,8 @@ struct AttentionScratch {
 template <int D, class T>
 void attend_group(const CacheView<T>& cache, const int32_t* table, int64_t context, int64_t first_token,
                   const uint8_t* keep, int64_t kv_head, const float* query, float scale, int64_t group,
-                  AttentionScratch& scratch, float* out, float* lse, float* mass, int64_t mass_stride, float* mass_mean, float* dense_lse,
-                  Following next) {
+                  AttentionScratch& scratch, float* out, float* lse, float* mass, int64_t mass_stride,
+                  float* mass_mean, float* dense_lse, Following next) {
   const int64_t d = cache.head_size, size = cache.block_size, stride = cache.kv_heads * d;
   const int64_t blocks = (context + size - 1) / size;
   auto& segments = scratch.segments;

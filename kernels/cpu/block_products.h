@@ -53,8 +53,8 @@ INLINE void score_some(const float* q, int64_t head_size, const T* keys, int64_t
 #if HAS_BF16_PRODUCTS
 // The same from queries in bf16, two elements of the head a lane.
 template <int D, int G>
-INLINE void score_pairs(const bf16* q, float scale, const bf16* keys, int64_t stride, int64_t count,
-                        float* scores, int64_t score_stride) {
+INLINE void score_pairs(const bf16* q, float scale, const bf16* keys, int64_t stride, int64_t count, float* scores,
+                        int64_t score_stride) {
   for (int64_t t0 = 0; t0 < count; t0 += N) {
     const int64_t n = count - t0 < N ? count - t0 : N;
     vn partial[G][N];
@@ -84,8 +84,8 @@ INLINE void score_pairs(const bf16* q, float scale, const bf16* keys, int64_t st
 
 // `Q`: bf16 where the machine multiplies bf16, the keys are bf16 and the head size is known; else float32, already scaled.
 template <int D, class Q, class T>
-INLINE void score_block(const Q* q, [[maybe_unused]] float scale, int64_t group, int64_t d, const T* keys, int64_t stride, int64_t count, float* scores,
-                        int64_t score_stride) {
+INLINE void score_block(const Q* q, [[maybe_unused]] float scale, int64_t group, int64_t d, const T* keys, int64_t stride,
+                        int64_t count, float* scores, int64_t score_stride) {
   int64_t g = 0;
   const auto some = [&]<int G>() {
     for (; g + G <= group; g += G) {

@@ -66,7 +66,9 @@ static void decoder_step(const StepArgs& a, int threads) {
     };
     const int64_t first_row = first_of(thread), end_row = first_of(thread + 1);
     Later later;
-    const auto inputs = [&](const PackedWeight& w) { return (w.panels * (thread + 1) / team - w.panels * thread / team) * w.k_padded; };
+    const auto inputs = [&](const PackedWeight& w) {  // of all panels this thread multiplies
+      return (w.panels * (thread + 1) / team - w.panels * thread / team) * w.k_padded;
+    };
     const auto kept_anywhere = [&](int64_t row, int64_t block) {
       bool any = a.keep == nullptr;
       for (int64_t head = 0; head < kv_heads && !any; ++head) any = a.keep[(row * kv_heads + head) * a.max_blocks + block];
@@ -76,14 +78,16 @@ static void decoder_step(const StepArgs& a, int threads) {
     const auto read_later = [&](const StepLayer& layer, int64_t k) {
       later.clear();
       const int64_t block_bytes = size * kv_heads * d * int64_t(sizeof(bf16));
-      for (int64_t t = first_row; t < end_row; ++t)
+      for (int64_t t = first_row; t < end_row; ++t) {
+        const int64_t seen_from = layer.window > 0 ? std::max<int64_t>(a.position[t] + 1 - layer.window, 0) : 0;
         for (const bf16* pool : {layer.cache.keys, layer.cache.values})
-          for (int64_t b = 0; b * size < a.position[t]; ++b) {
+          for (int64_t b = seen_from / size; b * size < a.position[t]; ++b) {
             if (!kept_anywhere(a.row[t], b)) continue;
             const char* block = reinterpret_cast<const char*>(pool) + a.block_table[a.row[t] * a.max_blocks + b] * block_bytes;
             const int64_t tokens_in = std::min(size, a.position[t] - b * size);
             later.ranges.push_back({block, block + tokens_in * kv_heads * d * int64_t(sizeof(bf16))});
           }
+      }
       later.spread(k);
     };
     AttentionScratch scratch;
