@@ -37,16 +37,15 @@ def test_time_is_the_step_cost_of_each_batch(parts):
 
 
 def test_the_engine_learns_its_cost_as_a_real_one_does(parts):
-    """An order may go by what the steps so far have taught, not by the simulator's own law; in time they agree."""
-    plant, controllers = parts.plant(parts.requests(200))
+    """An order goes by what the steps so far have taught; where the true cost is linear, that becomes the true cost."""
+    cost = parts.cost(output_s=np.zeros(2), row_s=0.0, pair_s=0.0)
+    plant, controllers = parts.plant(parts.requests(200), cost=cost)
     start, tokens = np.array([50, 400]), np.array([1, 1])
     executor = plant.executor
     assert executor.marginal_step_s(start, tokens) == pytest.approx([1e-3, 1e-3], rel=0.1)  # the prior of any engine
     parts.drive(plant, controllers)
-    rates = executor.step_cost
-    one_more = rates.dense_s[2] - rates.dense_s[1] + rates.row_s  # a further row that draws a token
-    known = one_more + rates.kv_s_per_token * (start + tokens)
-    assert executor.marginal_step_s(start, tokens) == pytest.approx(known, rel=0.4)  # its law has no term for chunks
+    known = (cost.dense_s[2] - cost.dense_s[1]) * tokens + cost.kv_s_per_token * (start + tokens)
+    assert executor.marginal_step_s(start, tokens) == pytest.approx(known, rel=0.01)
 
 
 def test_arms_see_the_same_raw_entropies(parts):
